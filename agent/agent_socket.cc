@@ -36,11 +36,12 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kHelloTimeout{10};
-constexpr std::chrono::milliseconds kAcceptPause{100};  // without a descriptor for a connection
-constexpr int kEventsAtOnce = 20;                       // then one a second
+// The pause when no descriptor is left for a connection.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr int kEventsAtOnce = 20;  // then one a second
 constexpr std::size_t kConnectionsPerWorker = 4;
 
-// A directory of our own with a listening socket in it.
+// This agent's directory with a listening socket in it.
 class SocketFile {
  public:
   explicit SocketFile(const std::string& directory)
@@ -65,7 +66,7 @@ class SocketFile {
   const std::string& path() const { return path_; }
 
  private:
-  // With the error files that workers left in it.
+  // Removes the directory with the error files that workers left in it.
   void remove() const {
     std::error_code ignored;
     std::filesystem::remove_all(directory_, ignored);
@@ -82,7 +83,7 @@ bool is_our_user(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-// One message: there is room for it, or the peer is not worth it.
+// Sends one message. If there is no room for it, the peer doesn't read, and gets none.
 bool send_with_memory(int fd, const std::string& line, int memory) {
   return send_with_fd(fd, line, memory) == static_cast<long>(line.size());
 }
@@ -108,21 +109,21 @@ struct Connection {
   Connection(boost::asio::io_context& io, int fd) : socket(io, fd), hello_timer(io) {}
   stream_descriptor socket;
   boost::asio::steady_timer hello_timer;
-  std::string pending;            // of an unfinished line
-  std::optional<int> local_rank;  // set: it said hello
-  bool has_no_place = false;      // it came before its node had one
-  bool waits_for_place = false;   // and has said that it waits for it
-  std::uint64_t round = 0;        // of its hello
+  std::string pending;            // the bytes of an unfinished line
+  std::optional<int> local_rank;  // set: it has said hello
+  bool has_no_place = false;      // it came before its node had a place
+  bool waits_for_place = false;   // it has said that it waits for a place
+  std::uint64_t round = 0;        // as its hello says
   bool offers_recovery = false;
   bool asks_to_recover = false;
   bool keeps_record = false;
-  // Numbers of the last request for it that went to this connection, and of the last one that was
-  // answered, or forgiven.
+  // Numbers of the last record request that was sent on this connection, and of the last one that
+  // was answered, or whose time is over.
   std::uint64_t asked = 0, answered = 0;
   Allowance allowance;
 
   bool owes_record() const { return answered < asked; }
-  // False: nobody asked for it. A record of a failure stays, so it answers every request.
+  // False: no such request is open. A failure's record stays, so it answers every request.
   bool take_answer(std::uint64_t number) {
     if (number == 0) number = asked;
     if (number <= answered || number > asked) return false;
@@ -130,7 +131,7 @@ struct Connection {
     return true;
   }
 };
-using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
+using ConnectionPtr = std::shared_ptr<Connection>;  // shared with its reads under way
 
 }  // namespace
 
@@ -154,7 +155,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   const std::string& path() const { return file_->path(); }
   const std::string& directory() const { return file_->directory(); }
 
-  // Tells the worker's connections that wait in that way.
+  // Sends the variables to those connections of the worker for which `waits` is true.
   bool assign(int local_rank, const std::vector<std::string>& environment,
               bool Connection::*waits) {
     const std::string line = assign_line(environment);
@@ -232,7 +233,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     std::exchange(recorded_, nullptr)();
   }
 
-  // Time is over.
+  // Called at the deadline: the missing records count as answered.
   void forgive_records() {
     for (const ConnectionPtr& each : connections_) {
       const bool owed = each->owes_record();
@@ -317,7 +318,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     return false;
   }
 
-  // False: the connection has ended.
+  // Handles a line. False: the connection has ended.
   bool hear(const ConnectionPtr& connection, std::string_view text) {
     WorkerLine line;
     try {
@@ -353,7 +354,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     } else {
       events_.said(local_rank, line);
     }
-    return connections_.contains(connection);  // what it said may have ended the round
+    return connections_.contains(connection);  // the line may have ended the round
   }
 
   bool welcome(const ConnectionPtr& connection, const Hello& hello) {
@@ -406,7 +407,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     while (!connections_.empty()) drop(ConnectionPtr(*connections_.begin()));
   }
 
-  // A few lines per round, each once: workers must not flood the user's terminal through this.
+  // Tells the user a few different lines per round: workers must not flood the terminal through
+  // this.
   void say_once(const std::string& text) {
     constexpr std::size_t kMostLines = 8;
     if (said_.size() < kMostLines && said_.insert(text).second) {
@@ -420,9 +422,9 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   std::optional<SocketFile> file_;  // empty: closed
   stream_descriptor listener_;
   boost::asio::steady_timer pause_;
-  boost::asio::steady_timer record_timer_;  // of those who were asked last
+  boost::asio::steady_timer record_timer_;  // for the records asked for last
   std::uint64_t num_record_requests_ = 0;
-  std::function<void()> recorded_;  // set: somebody waits for the answers
+  std::function<void()> recorded_;  // set: a caller waits for the answers
   std::set<ConnectionPtr> connections_;
   std::set<std::string> said_;
   bool closed_ = false;

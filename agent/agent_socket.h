@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket on which this node's workers of one round ask for their progress pages and say what
+// The socket on which this node's workers of one round ask for their progress pages and report what
 // only they know (docs/agent-socket.md). io thread only.
 #pragma once
 
@@ -19,24 +19,24 @@ namespace ddprun::agent {
 
 // Called from the io context.
 struct AgentSocketEvents {
-  // Hello of an observer, FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed, Recorded
-  // or AsksToRecover, of the worker `local_rank`.
+  // Called when the worker `local_rank` has sent one of these lines: an observer's Hello,
+  // FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed, Recorded or AsksToRecover.
   std::function<void(int local_rank, const WorkerLine&)> said;
   std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
 };
 
 class AgentSocket {
  public:
-  // A name that nobody has, below `parent`, or below /tmp where that path is too long for a socket.
-  // It is chosen before the directory is made, so that a warden that is there first removes it,
-  // whenever this process is killed.
+  // Returns an unused path for the directory, below `parent`, or below /tmp where that path is too
+  // long for a socket. The warden is started with it before the directory is made. So it removes
+  // the directory whenever this process is killed.
   static std::string new_directory(const std::string& parent);
 
-  // The socket's name in its directory.
+  // Returns the socket's path in its directory.
   static std::string path_in(const std::string& directory);
 
-  // Makes the directory and listens in it. `pages` outlives this; its round is this socket's.
-  // Throws Error(kSystem) or Error(kResourceExhausted).
+  // Makes the directory and listens in it. `pages` outlives this; the socket serves the round of
+  // the pages. Throws Error(kSystem) or Error(kResourceExhausted).
   AgentSocket(boost::asio::io_context& io, ProgressPages& pages, const std::string& directory,
               AgentSocketEvents events);
   // Ends all connections; removes socket and directory.
@@ -45,14 +45,14 @@ class AgentSocket {
   AgentSocket& operator=(const AgentSocket&) = delete;
 
   const std::string& path() const;
-  // For a worker that was started before its node had a place (the pages' round is 0). The worker
-  // may say that it waits for one (waits_for_place()). Then assign() sends it the changed variables
-  // of its environment, as "NAME=value". False: the worker has gone.
+  // These are for a worker that was started before its node had a place (the pages' round is 0).
+  // `waits_for_place()` tells whether the worker has said that it waits for one. `assign()` sends
+  // it the changed variables of its environment, as "NAME=value". False: the worker has gone.
   bool waits_for_place(int local_rank) const;
   bool assign(int local_rank, const std::vector<std::string>& environment);
-  // The same for a worker that goes on in place (docs/inplace.md): whether it has offered to, and
-  // whether it has asked. Its place in the round that the pages have begun comes with go_on(). The
-  // connections of the round before end with end_old_round().
+  // These are the same for a worker that goes on in place (docs/inplace.md). The first two tell
+  // whether it has offered to, and whether it has asked. go_on() sends its place in the round that
+  // the pages have begun. end_old_round() ends the connections of the round before.
   bool offers_recovery(int local_rank) const;
   bool asks_to_recover(int local_rank) const;
   bool go_on(int local_rank, const std::vector<std::string>& environment);
@@ -60,22 +60,22 @@ class AgentSocket {
   // The warden removes this directory if the agent can't any more.
   const std::string& directory() const;
 
-  // Asks every worker that keeps a flight recorder to write it. Never waits: who doesn't take it
-  // isn't asked.
+  // Asks every worker that keeps a flight recorder to write it. Never waits: a worker whose socket
+  // has no room for the request isn't asked.
   void ask_for_records();
 
-  // Calls once, now or later in the io context. That is when all who were asked have answered their
-  // last request, or gone; at most kRecordTime after that. A second call takes the place of the
-  // first; null: of none.
+  // Calls `call` once, now or later in the io context. It waits until all asked workers have
+  // answered the last request or have gone, at most kRecordTime after the request. A second call
+  // replaces the first; null cancels it.
   static constexpr std::chrono::milliseconds kRecordTime{2'000};
   void when_recorded(std::function<void()> call);
 
-  // Hears at once what has arrived: a worker's last words come before the news of its end.
+  // Reads at once what has arrived, so that a worker's last lines come before the news of its end.
   void read_pending();
 
  private:
   class Impl;
-  std::shared_ptr<Impl> impl_;  // second owner: handlers of the io context that are under way
+  std::shared_ptr<Impl> impl_;  // shared with the io context's handlers that are under way
 };
 
 }  // namespace ddprun::agent

@@ -29,11 +29,11 @@
 namespace ddprun::agent {
 namespace {
 
-// A reader that takes nothing for so long is mentioned.
+// The user is told when a reader has taken nothing for so long.
 constexpr std::chrono::seconds kPatience{5};
 
-// A pipe or terminal is opened again, with flags of our own. O_NONBLOCK on the inherited
-// description would reach every process that shares it, the user's shell included.
+// Opens a pipe or terminal again, with its own flags. O_NONBLOCK on the inherited description would
+// reach every process that shares it, also the user's shell.
 UniqueFd open_anew(int fd, const struct stat& original) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   UniqueFd anew(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -58,7 +58,7 @@ bool is_wanted(const char* no_color, const char* term) {
 
 }  // namespace
 
-// One file that workers' output is written to, without ever blocking. io thread only.
+// One file to which workers' output is written, without ever blocking. io thread only.
 class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
  public:
   // `name`: for messages, "stdout".
@@ -67,17 +67,17 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   bool is_terminal() const { return terminal_; }
   LineMux& lines() { return lines_; }
 
-  // Writes what the lines hold now; the rest when the reader takes it.
+  // Writes what the lines hold now, and the rest when the reader takes it.
   void flush();
   bool is_full() const { return options_.slow_reader == SlowReader::kBlock && is_behind(); }
   void when_room(std::function<void()> on_room);
 
-  // One text on the bytes that did not reach the reader. Empty: nothing to report.
+  // Returns one text on the bytes that did not reach the reader. Empty: there are none.
   std::string losses() const;
 
   // See Console::finish.
   std::size_t finish(Deadline deadline);
-  // Forgets what is pending and those who wait; nothing is written any more.
+  // Drops what is pending, and the callbacks of those who wait; nothing is written any more.
   void close();
 
  private:
@@ -101,22 +101,22 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   const ConsoleOptions options_;
   bool terminal_ = false;
   bool socket_ = false;
-  bool may_block_ = false;  // could not be opened anew: small writes when poll allows
+  bool may_block_ = false;  // it could not be opened anew: small writes when poll() allows them
   UniqueFd own_fd_;         // opened anew, non-blocking
 
   LineMux lines_;
   std::string pending_;
-  std::size_t written_ = 0;  // of pending_
+  std::size_t written_ = 0;  // how much of pending_ is written
   bool waiting_ = false;
   bool lost_ = false;
   bool full_disk_said_ = false;
   bool dropping_said_ = false;
-  std::uint64_t num_unwritten_bytes_ = 0;         // for want of space on the disk
-  std::optional<Clock::time_point> full_since_;   // workers wait for the reader
-  std::chrono::nanoseconds waited_{0};            // in earlier times
-  boost::asio::steady_timer wake_timer_;          // of lines_
+  std::uint64_t num_unwritten_bytes_ = 0;         // the disk had no space for them
+  std::optional<Clock::time_point> full_since_;   // since when workers wait for the reader
+  std::chrono::nanoseconds waited_{0};            // how long they waited before that
+  boost::asio::steady_timer wake_timer_;          // for the time-outs of lines_
   std::optional<Clock::time_point> wake_set_to_;  // set: the timer is under way
-  boost::asio::steady_timer patience_;            // until it is said that workers wait
+  boost::asio::steady_timer patience_;            // after it the user is told that workers wait
   std::unique_ptr<boost::asio::posix::stream_descriptor> writable_;  // made at the first wait
   std::vector<std::function<void()>> waiters_;
 };
@@ -133,7 +133,7 @@ ConsoleSink::ConsoleSink(boost::asio::io_context& io, int fd, const char* name,
       patience_(io) {
   struct stat info;
   if (::fstat(fd, &info) != 0) {
-    lost_ = true;  // closed by whoever started us: nobody wants this stream
+    lost_ = true;  // whoever started ddprun has closed it: the stream isn't wanted
     return;
   }
   socket_ = S_ISSOCK(info.st_mode);
@@ -159,7 +159,7 @@ void ConsoleSink::flush() {
     written_ = 0;
     pending_.swap(ready);
   } else {
-    // A reader that is slow but never stands still would let the taken part grow for ever.
+    // Frees the taken part now: a slow reader that never stands still would let it grow for ever.
     if (written_ > num_pending_bytes()) {
       pending_.erase(0, written_);
       written_ = 0;
@@ -173,7 +173,7 @@ void ConsoleSink::flush() {
   if (lines_.take_released() && !is_full()) call_waiters();
 }
 
-// How far the reader is behind has changed.
+// Called when the number of pending bytes has changed.
 void ConsoleSink::follow_reader() {
   if (options_.slow_reader == SlowReader::kDrop) {
     const bool behind = is_behind();
@@ -206,8 +206,8 @@ void ConsoleSink::say_that_workers_wait() {
   });
 }
 
-// The timer of what the lines hold. It is set once, not with every line: a wake too early sets it
-// again.
+// Sets the timer for what the lines hold. It is not set again with every line: a wake-up that comes
+// too early sets it again.
 void ConsoleSink::arm_wake() {
   const auto at = lines_.wake_at();
   if (!at || (wake_set_to_ && *wake_set_to_ <= *at)) return;
@@ -266,13 +266,14 @@ long ConsoleSink::write_some(const char* data, std::size_t size) {
     errno = EAGAIN;
     return -1;
   }
-  constexpr std::size_t kSmall = 512;  // what poll's promise covers on any pipe or terminal
+  // So many bytes fit into any pipe or terminal that poll() calls ready.
+  constexpr std::size_t kSmall = 512;
   return ::write(original_fd_, data, std::min(size, kSmall));
 }
 
 void ConsoleSink::wait_writable() {
   if (!writable_) {
-    // A duplicate: the reactor wants to own what it watches.
+    // Watches a duplicate: the reactor owns what it watches.
     const int watched = ::fcntl(own_fd_ ? own_fd_.get() : original_fd_, F_DUPFD_CLOEXEC, 3);
     if (watched < 0) return lose(errno);
     boost::system::error_code error;
@@ -308,7 +309,7 @@ void ConsoleSink::lose(int error_number) {
   call_waiters();
 }
 
-// A full disk may have room again: only what can't be written now is lost.
+// Drops only what can't be written now, since a full disk may have room again later.
 bool ConsoleSink::lose_some(int error_number) {
   if (error_number != ENOSPC && error_number != EDQUOT) return false;
   num_unwritten_bytes_ += num_pending_bytes();

@@ -58,7 +58,7 @@ void erase_if_empty(boost::json::object& object, const char* name) {
   if (is_empty) object.erase(name);
 }
 
-// The error file's fields beyond the common ones, which are told apart.
+// Returns the error file's other fields, without the common ones that are reported by name.
 std::string further_fields(boost::json::object root) {
   boost::json::value* message = root.if_contains("message");
   if (message && message->is_object()) {
@@ -89,7 +89,7 @@ std::string seconds_text(milliseconds time) {
 }
 
 std::vector<int> all_but(const std::vector<int>& missing, int size) {
-  constexpr int kMaxListed = 4096;  // of a larger world the number of ranks is told alone
+  constexpr int kMaxListed = 4096;  // in a larger world only the number of ranks is reported
   std::vector<int> others;
   for (int rank = 0; rank < size && size <= kMaxListed; ++rank) {
     if (!std::binary_search(missing.begin(), missing.end(), rank)) others.push_back(rank);
@@ -137,7 +137,8 @@ std::optional<MemoryKills::Count> MemoryKills::count_of(const MemoryCgroup& cgro
   for (const std::string& directory : cgroup.directories) {
     const std::string file = directory + "/" + cgroup.events_file();
     if (const auto killed = read_kills(file)) return Count{file, *killed};
-    if (!cgroup.is_v2) break;  // v1: each cgroup counts alone; its parent's count lacks it
+    // v1: each cgroup counts alone; its parent's count doesn't include it.
+    if (!cgroup.is_v2) break;
   }
   return std::nullopt;
 }
@@ -161,7 +162,7 @@ void MemoryKills::workers_run(const std::vector<pid_t>& pids) {
   cgroup_ = std::move(theirs);
 }
 
-// The least limit of the cgroup and those above it: it is reached first.
+// Returns the least limit of the cgroup and those above it: it is reached first.
 std::optional<std::uint64_t> MemoryKills::limit() const {
   std::optional<std::uint64_t> least;
   for (const std::string& directory : cgroup_->directories) {
@@ -198,7 +199,8 @@ WorkerError parse_error_file(std::string_view json) {
   auto object = parse_object(json);
   if (!object) return result;
   const boost::json::value root = std::move(*object);
-  // {"message": {"message": "Type: text", "extraInfo": {"py_callstack": …}}}, or the text alone.
+  // The form is {"message": {"message": "Type: text", "extraInfo": {"py_callstack": …}}}, or
+  // "message" is the text itself.
   result.message = json_at::text(root, "message");
   if (result.message.empty()) result.message = json_at::text(root, "message", "message");
   result.traceback = lines_of(json_at::text(root, "message", "extraInfo", "py_callstack"));

@@ -25,7 +25,7 @@ void KeptWorkers::begin() {
   look();
 }
 
-// A worker that has not offered it will never ask: most programs know nothing of it.
+// A worker that has not offered recovery will never ask for it: most programs don't know of it.
 void KeptWorkers::look() {
   if (state_ != State::kAsking) return;
   const AgentSocket* socket = talk_.socket();
@@ -45,8 +45,8 @@ void KeptWorkers::look() {
     num_asking += socket->asks_to_recover(local_rank) ? 1 : 0;
   }
   if (count == 0) return give_up("none is left on this node");
-  talk_.pages().tell_peer_lost();  // NCCL shows it only to some, or to nobody
-  if (num_asking < count) return;  // the next one that asks comes here again
+  talk_.pages().tell_peer_lost();  // NCCL reports a lost peer only to some workers, or to none
+  if (num_asking < count) return;  // this function is called again for the next one that asks
   state_ = State::kWaiting;
   reporter_.workers_gone();
   say_(event::WorkersKept{talk_.round(), count, talk_.pages().last_step()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that may go on in place when one of them has died (docs/inplace.md). Knows whether they
-// all ask to, and which of them ends before they can. io thread only.
+// Workers that may go on in place when one of them has died (docs/inplace.md). The class finds out
+// whether they all ask to, and which of them ends before they can. io thread only.
 #pragma once
 
 #include <optional>
@@ -19,22 +19,24 @@ class KeptWorkers {
   // All but `say` outlive this.
   KeptWorkers(WorkerTalk& talk, const RoundWorkers& workers, NodeReporter& reporter, Say say);
 
-  // Finds out whether they can be kept. WorkersKept or WorkersNotKept is said, now or later.
+  // Finds out whether the workers can be kept, and says WorkersKept or WorkersNotKept, now or
+  // later.
   void begin();
-  // One more has asked, perhaps.
+  // Called when one more worker may have asked to go on.
   void look();
-  // They can't be. Nothing happens unless it is being found out.
+  // Says that they can't be kept, if the answer is still open.
   void give_up(const std::string& why);
-  // They are stopped, whatever was said.
+  // Called when the workers are stopped, whatever the answer was.
   void stop();
 
-  // One has failed.
+  // Called when a worker has failed.
   void failed(const membership::WorkerFailure& failure);
-  // The next round has begun. Returns the one that has failed since they were kept.
+  // Called when the next round has begun. Returns the failure of a worker that ended after they
+  // were kept.
   std::optional<membership::WorkerFailure> go_on();
 
  private:
-  enum class State { kNone, kAsking, kWaiting };  // kWaiting: for the next round
+  enum class State { kNone, kAsking, kWaiting };  // kWaiting: they wait for the next round
 
   WorkerTalk& talk_;
   const RoundWorkers& workers_;

@@ -9,8 +9,8 @@ namespace {
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 constexpr std::string_view kPlainText = "\x1b[0m";
 
-// The part of a line, finished or not, that a terminal would show: the text after the last carriage
-// return that has text after it. Trailing carriage returns and the newline are left out.
+// Returns the part of a line, finished or not, that a terminal would show: the text after the last
+// carriage return that has text after it. Trailing carriage returns and the newline are left out.
 std::string_view visible_text(std::string_view line) {
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
   const auto carriage_return = line.rfind('\r');
@@ -18,7 +18,7 @@ std::string_view visible_text(std::string_view line) {
   return line;
 }
 
-// At most `columns` characters (UTF-8 code points; escape sequences have no width) of `text`.
+// Cuts `text` to `columns` characters (UTF-8 code points; escape sequences have no width).
 std::string cut_to_width(const std::string& text, std::size_t columns) {
   std::size_t width = 0;
   bool has_escape = false;
@@ -53,7 +53,7 @@ std::size_t escape_length(std::string_view text, std::size_t at) {
 
 void LineMux::feed(LineSource& source, std::string_view bytes, Clock::time_point now) {
   if (bytes.empty()) return;
-  if (owner_ && owner_ != &source) wake(now);  // its time may be over
+  if (owner_ && owner_ != &source) wake(now);  // the owner's time may be over
   if (owner_ && owner_ != &source) return wait(source, bytes, now);
   take(source, bytes, now);
   if (!waiting_.empty()) serve_waiting(now);
@@ -65,7 +65,7 @@ void LineMux::take(LineSource& source, std::string_view bytes, Clock::time_point
     if (newline == std::string_view::npos) return hold(source, bytes, now);
     if (is_first || terminal_ || dropping_) {
       put_line(source, bytes.substr(0, newline + 1));
-    } else {  // put_line() after put_line(): nothing is held, open or owned
+    } else {  // after the first put_line() nothing is held, open or owned
       output_.append(source.prefix).append(bytes.data(), newline + 1);
     }
     bytes.remove_prefix(newline + 1);
@@ -153,7 +153,7 @@ void LineMux::wake(Clock::time_point now) {
   if (const auto due = wake_at(); due && now > *due + kLate) return postpone(now);
   if (owner_) {
     if (waiting_.empty() || now < break_at()) return;
-    release();  // its line stays open_: the next one of another breaks it
+    release();  // its line stays open_: the next line of another source breaks it
     serve_waiting(now);
     return;
   }
@@ -163,7 +163,8 @@ void LineMux::wake(Clock::time_point now) {
   }
 }
 
-// A dropped line leaves nothing behind that looks like a part of it.
+// If the line's beginning was passed on already, ends it, so that the next line doesn't look like
+// its rest.
 bool LineMux::drop(LineSource& source, std::size_t num_bytes, bool whole_line) {
   if (!dropping_ || source.urgent) return false;
   num_dropped_bytes_ += source.held.size() + num_bytes;
@@ -177,7 +178,8 @@ bool LineMux::drop(LineSource& source, std::size_t num_bytes, bool whole_line) {
 
 // `tail` ends with the newline.
 void LineMux::put_line(LineSource& source, std::string_view tail) {
-  // An answer to a prompt ended the terminal's line: drawn anew, the prompt would be there twice.
+  // The user's answer to a prompt ended the terminal's line. If the prompt were drawn again, it
+  // would be there twice.
   const bool goes_on = progress_ == &source && progress_shown_ && progress_is_whole_ &&
                        source.held.find('\r') == std::string::npos &&
                        tail.find('\r') == std::string_view::npos;
@@ -209,7 +211,7 @@ void LineMux::put_line(LineSource& source, std::string_view tail) {
   if (!terminal_) remove_from(holding_, &source);
 }
 
-// Keeps `bytes`, which hold no newline, until the line's end comes or it is too long.
+// Keeps `bytes`, which have no newline, until the line's end comes or the line is too long.
 void LineMux::hold(LineSource& source, std::string_view bytes, Clock::time_point now) {
   const bool is_long = source.held.size() + bytes.size() > kMaxHeldBytes;
   if (is_long || owner_ == &source || open_ == &source) {
@@ -234,7 +236,7 @@ void LineMux::hold(LineSource& source, std::string_view bytes, Clock::time_point
   }
 }
 
-// Without the line's end.
+// Passes on what is there of a line without its end.
 void LineMux::pass_on(LineSource& source, std::string_view bytes) {
   forget_progress(source);
   if (!drop(source, bytes.size(), false)) {

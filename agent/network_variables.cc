@@ -13,7 +13,7 @@ Environment network_variables(const std::string& node_addr,
   std::map<std::string, std::string> first_address;  // by interface
   std::string own;
   bool has_infiniband = false;
-  std::vector<std::string> ruled_out{"docker", "lo"};  // which NCCL leaves out by itself
+  std::vector<std::string> ruled_out{"docker", "lo"};  // NCCL leaves these out by itself
   const std::size_t num_known = ruled_out.size();
   for (const InterfaceAddress& each : addresses) {
     const std::string address = each.address.host_text();

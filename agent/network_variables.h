@@ -10,22 +10,23 @@
 
 namespace ddprun::agent {
 
-// GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach it by the numeric address
-// `node_addr`, among interfaces with `addresses`.
+// Returns GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach it by the numeric
+// address `node_addr`. `addresses` are those of its interfaces.
 //
-// Gloo takes the address of the host's name, which may be a loopback address. It gets the address's
-// interface, if the address is that interface's first: of an interface Gloo takes the first.
+// By default Gloo takes the address of the host's name, which may be a loopback address. So the
+// variable names the interface of `node_addr`, if that is the interface's first address: Gloo takes
+// only an interface's first one.
 //
 // NCCL takes "ib…" if there are any. Else it takes all interfaces with an address, except the
-// loopback's and Docker's, and meets by the first. If some of these are virtual, all virtual kinds
-// are ruled out (NCCL reads at most 16 names, each the beginning of some). All real ones stay, for
-// NCCL may move data by several.
+// loopback's and Docker's, and its ranks meet by the first. If some of these are virtual, the
+// variable excludes all kinds of virtual interfaces (NCCL reads at most 16 names, each the
+// beginning of some). All real interfaces stay, since NCCL may move data by several.
 //
-// Neither is set if that gains nothing, or if the address is no interface's.
+// A variable is not set if that gains nothing, or if no interface has the address.
 Environment network_variables(const std::string& node_addr,
                               const std::vector<InterfaceAddress>& addresses);
 
-// The same, of this machine now.
+// Returns the same for this machine's present interfaces.
 Environment network_variables(const std::string& node_addr);
 
 }  // namespace ddprun::agent

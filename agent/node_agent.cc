@@ -17,7 +17,8 @@ namespace action = membership::agent_action;
 
 namespace {
 
-constexpr std::chrono::milliseconds kFarewellAfterLoss{3'000};  // a cut-off node kills in less
+// A cut-off node kills its workers sooner.
+constexpr std::chrono::milliseconds kFarewellAfterLoss{3'000};
 
 // `Overloaded{…}` makes one visitor of several lambdas.
 template <typename... Cases>
@@ -126,7 +127,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
       },
       [this](const action::ServeStore& serve) { store_.serve(serve.round, serve.is_for_loopback); },
       [this](const action::CloseStore& close) {
-        // The store stays at the end for other nodes' workers: leave() closes it.
+        // At the end the store stays for other nodes' workers: leave() closes it.
         if (!runner_.machine().exited()) store_.close(close.round);
       },
       [this](const action::Spawn& start) { rounds_.spawn(start.round); },
@@ -162,14 +163,15 @@ void NodeAgent::wake_at(std::optional<Clock::time_point> at) {
   run_at(timer_, *at, [this] { handle(event::Timer{}); });
 }
 
-// Workers of other nodes may be in their grace, and may write a checkpoint that needs the store.
+// Keeps the store for a while: workers of other nodes may be in their grace, and may write a
+// checkpoint that needs it.
 void NodeAgent::leave(const action::Exit& exit) {
   rounds_.leave();
   if (exit.verdict.exit_code == 0) return events_.exited(exit);
   farewell_ = [this, exit] { events_.exited(exit); };
   auto limit = options_.machine.join.timeouts.shutdown;
   if (exit.verdict.exit_code == static_cast<int>(ExitCode::kRetryable)) {
-    limit = std::min(limit, kFarewellAfterLoss);  // a lost node's connections may never end
+    limit = std::min(limit, kFarewellAfterLoss);  // connections of a lost node may never end
   }
   store_.when_unused(limit, [this] {
     if (farewell_) std::exchange(farewell_, nullptr)();

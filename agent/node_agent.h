@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One node's agent at work: AgentMachine decides, this class has it carried out. It joins the
-// machine to its link, the round's store, the node's workers and a timer. io thread only.
+// One node's agent at work: AgentMachine decides, this class carries its decisions out. It connects
+// the machine to its link, the round's store, the node's workers and a timer. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -30,9 +30,9 @@ namespace ddprun::agent {
 // Events for the agent's owner; called from the io context.
 struct NodeAgentEvents : NodeNews {
   Tell tell;
-  std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
-  // May be empty. No rendezvous has taken this node in, and an attempt to reach one failed, for the
-  // given reason. The next one follows.
+  std::function<void(const membership::agent_action::Exit&)> exited;  // the last call, once
+  // Called when an attempt to reach a rendezvous failed before any has taken this node in, with the
+  // reason. Another attempt follows. May be empty.
   std::function<void(const std::string& why)> unreached;
 };
 
@@ -43,25 +43,26 @@ class NodeAgent {
             NodeAgentEvents events);
 
   // Begins; everything after this happens in the io context. `unfit`: why this node can't run its
-  // workers, for the others; the rendezvous keeps it out.
+  // workers; empty: it can. The other nodes are told it, and the rendezvous keeps this node out.
   void start(const std::string& unfit = "");
 
-  // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
+  // Takes a signal that ddprun itself got: the first one ends the job in order, a second one at
+  // once.
   void signal(int number, bool is_users = true);
 
-  // The one who started this ddprun from elsewhere is gone. This node leaves, its workers are
-  // stopped by signal `number`, and the job goes on if it can.
+  // Called when whoever started this ddprun from elsewhere is gone. This node leaves, its workers
+  // are stopped by signal `number`, and the job goes on if it can.
   void abandon(const std::string& reason, int number);
 
-  // This node is about to be taken away, or the job's time is over: the job's workers are asked to
-  // leave at a step boundary.
+  // Called when this node is about to be taken away, or the job's time is over. The job's workers
+  // are asked to leave at a step boundary.
   void warn(membership::Preempted warning);
 
   bool has_reached_rendezvous() const { return reached_; }
   int node_rank() const { return workers_.node_rank(); }
-  // Files that this node's workers left in the latest round, and that stay.
+  // Returns the files that this node's workers left in the latest round and that stay.
   std::vector<std::string> flight_recorders() const { return talk_.flight_recorders(); }
-  // The present values; may be called before start(). Waits for nothing.
+  // Returns the present values; may be called before start(). Waits for nothing.
   AgentMetrics metrics();
 
  private:
@@ -88,10 +89,10 @@ class NodeAgent {
   NodeReporter reporter_;
   RoundRunner rounds_;
 
-  bool linked_ = false;  // taken in, and connected
+  bool linked_ = false;  // this node is taken in, and connected
   bool reached_ = false;
-  bool taken_in_ = false;           // by a rendezvous, as far as is known
-  std::function<void()> farewell_;  // set: all is over here, but the store is kept for others
+  bool taken_in_ = false;           // a rendezvous has taken this node in, as far as is known
+  std::function<void()> farewell_;  // set: this node is done, but it keeps the store for others
 };
 
 }  // namespace ddprun::agent

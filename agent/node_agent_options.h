@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of a NodeAgent, which its parts read too, and the ways out of these. Plain data.
+// The options of a NodeAgent, which its parts read too, and the callbacks of those parts. Plain
+// data.
 #pragma once
 
 #include <functional>
@@ -37,11 +38,12 @@ struct NodeAgentOptions {
   // Checked before each round's workers are started: a node that is not fit asks to be left out.
   // nullopt: nothing is checked, since no other node could take its place.
   std::optional<NodeNeeds> needs;
-  WorkerCgroups* cgroups = nullptr;  // of this node, outlives the agent; null: none
-  std::shared_ptr<LogTree> logs;     // of workers.output; null: no files. Touched by the log thread
+  WorkerCgroups* cgroups = nullptr;  // of this node; they outlive the agent; null: none
+  std::shared_ptr<LogTree> logs;     // of workers.output; the log thread uses it; null: no files
 };
 
-using Say = std::function<void(membership::AgentEvent)>;  // to the machine, which may act at once
+// Tells the machine an event, which it may act on at once.
+using Say = std::function<void(membership::AgentEvent)>;
 using Tell = std::function<void(LogLevel, const std::string&)>;  // one line for the user
 
 }  // namespace ddprun::agent

@@ -16,7 +16,8 @@ namespace event = membership::agent_event;
 
 namespace {
 
-constexpr std::chrono::milliseconds kPagesInterval{1'000};  // where nothing else is looked at
+// For a round in which only the pages are looked at.
+constexpr std::chrono::milliseconds kPagesInterval{1'000};
 
 }  // namespace
 
@@ -117,8 +118,8 @@ void NodeReporter::inspect(std::uint64_t inquiry) {
   if (monitor_) monitor_->inspect(inquiry);
 }
 
-// The node's state and its ranks' progress are one message if both are said. So a rendezvous of a
-// thousand nodes has half as many to read.
+// Returns the node's report, so that it goes out in one message with its ranks' progress. A
+// rendezvous of a thousand nodes has half as many messages to read then.
 std::optional<membership::NodeReport> NodeReporter::take_node_report() {
   auto report = node_monitor_.take_report();
   if (report) tell_node(*report);

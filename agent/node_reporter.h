@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells all that is told of this node and its workers (docs/metrics.md, docs/events.md). It goes to
-// the rendezvous, into the job's record, into metrics, and to those who ask. io thread only.
+// Reports all that is known of this node and its workers (docs/metrics.md, docs/events.md). The
+// reports go to the rendezvous, into the job's record, into metrics, and to those who ask. io
+// thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -25,18 +26,18 @@
 
 namespace ddprun::agent {
 
-// For a record of the job. Each may be empty; called from the io context.
+// Events for a record of the job. Each may be empty; called from the io context.
 struct NodeNews {
-  // A round begins for this node; all its workers run, or have ended already, pids by local rank;
-  // 0: none was started in this round.
+  // `round_began`: a round begins for this node. `workers_run`: all its workers run, or have ended
+  // already. `pids` are by local rank; 0: none was started in this round.
   std::function<void(const membership::StartRound&)> round_began;
   std::function<void(const std::vector<pid_t>&)> workers_run;
-  // Each worker of this node that failed, not those that were stopped.
+  // Called for each worker of this node that failed, not for those that were stopped.
   std::function<void(const membership::WorkerFailure&)> worker_failed;
-  // One is called for each worker that ended, in whatever way. Others are called when the
-  // rendezvous has ended the round, and when no worker of it is left here, or they wait to go on.
-  // Every few seconds comes the state of the node. With it, and when the round's workers are gone,
-  // comes the progress of the ranks that write their page.
+  // `worker_ended` is called for each worker that ended, in whatever way. `round_over`: the
+  // rendezvous has ended the round. `workers_gone`: no worker of the round is left here, or they
+  // wait to go on. `node_read` has the state of the node, every few seconds. `progressed` has the
+  // progress of the ranks that write their page, with each `node_read` and with `workers_gone`.
   std::function<void(const WorkerExit&)> worker_ended;
   std::function<void(const membership::agent_action::RoundOver&)> round_over;
   std::function<void()> workers_gone;
@@ -50,30 +51,30 @@ class NodeReporter {
   NodeReporter(boost::asio::io_context& io, const NodeAgentOptions& options, const WorkerTalk& talk,
                const RoundWorkers& workers, const NodeNews& news, Say say);
 
-  // Reads the node from now on, which waits for a round.
+  // Reads the node from now on. It counts as waiting for a round.
   void start();
 
   // ---- The node's life ----
 
-  // The node has its place in a round: its workers start, or go on in place.
+  // Called when the node has its place in a round: its workers start, or go on in place.
   void count_round(bool in_place);
   void round_began(const membership::StartRound& round) const;
   void workers_run(const std::vector<pid_t>& pids) const;
   void worker_failed(const membership::WorkerFailure& failure);
   void worker_ended(const WorkerExit& exit);
-  // The workers are gone, or wait for the next round. Their pages can still be read.
+  // Called when the workers are gone, or wait for the next round. Their pages can still be read.
   void workers_gone();
 
-  // Watches the round's workers until the next call of either.
+  // Watches the round's workers until the next call of watch() or unwatch().
   void watch(std::uint64_t round);
   void unwatch() { monitor_.reset(); }
 
   // ---- Questions ----
 
-  // The answer is said: RanksInspected, if the workers are watched, and TailRead.
+  // The answers come as events: RanksInspected, if the workers are watched, and TailRead.
   void inspect(std::uint64_t inquiry);
   void read_tail(const membership::agent_action::ReadTail& wanted) const;
-  // The present values, but for those of the link and the parked workers. Waits for nothing.
+  // Returns the present values, except those of the link and the parked workers. Waits for nothing.
   AgentMetrics metrics();
 
  private:
@@ -95,8 +96,8 @@ class NodeReporter {
   NodeMonitor node_monitor_;
   WorkerUseReader worker_uses_;  // for metrics()
   AgentCounts counts_;
-  std::optional<Clock::time_point> waiting_since_;  // set: no round, nor workers
-  bool failed_here_ = false;                        // a worker of this node, in the round
+  std::optional<Clock::time_point> waiting_since_;  // set: there is no round and no worker
+  bool failed_here_ = false;                        // a worker of this node has failed in the round
 };
 
 }  // namespace ddprun::agent

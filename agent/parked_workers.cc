@@ -24,12 +24,12 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
   const std::string directory = options.group.socket_directory;
   group_ =
       std::make_unique<WorkerGroup>(io, console, std::move(options.group), -1, std::move(group));
-  group_->launch_warden();  // first, so that it removes the directory if we are killed
+  group_->launch_warden();  // first, so that it removes the directory if this process is killed
   socket_ = std::make_unique<AgentSocket>(io, pages, directory, std::move(events_.socket));
   std::string observer;
   try {
     if (options.environment.observes) observer = put_observer(socket_->directory());
-  } catch (const Error&) {  // they run as well without it
+  } catch (const Error&) {  // the workers run as well without it
   }
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options.environment.num_workers));
   for (std::size_t i = 0; i < workers.size(); ++i) {

@@ -26,27 +26,28 @@ struct ParkedWorkersOptions {
 
 struct ParkedWorkersEvents {
   AgentSocketEvents socket;
-  std::function<void(const std::string& why)> failed;  // one ended: no place can be given any more
-  std::function<void()> gone;                          // after dismiss(): no process is left
+  // A worker has ended: no place can be given any more.
+  std::function<void(const std::string& why)> failed;
+  std::function<void()> gone;  // after dismiss(): no process is left
 };
 
-// A spare's workers that run before their node has a place in a round (--prewarm). Each does what
-// it can, and says that it waits for its place (docs/agent-socket.md).
+// The workers of a spare node that run before it has a place in a round (--prewarm). Each prepares
+// what it can, and says that it waits for its place (docs/agent-socket.md).
 class ParkedWorkers {
  public:
-  // Starts them. `pages` outlives this; their round becomes 0 (none). Throws Error when the socket
-  // can't be made; a program that can't be started is `failed`.
+  // Starts them. `pages` outlives this; the pages' round becomes 0 (none). Throws Error when the
+  // socket can't be made. If the program can't be started, `failed` is called.
   ParkedWorkers(boost::asio::io_context& io, Console& console, ProgressPages& pages,
                 ParkedWorkersOptions options, ParkedWorkersEvents events);
 
-  // Gives each worker its place, environments by local rank; true: all have it, and group and
-  // socket are to be taken. False: not all of them wait (any more), dismiss() them.
+  // Gives each worker its place; `environments` are by local rank. True: all have it, and the
+  // caller takes group and socket. False: not all of them wait (any more); call dismiss().
   bool place(const std::vector<std::vector<std::string>>& environments);
 
   std::unique_ptr<WorkerGroup> take_group() { return std::move(group_); }
   std::unique_ptr<AgentSocket> take_socket() { return std::move(socket_); }
 
-  // SIGKILL: they have nothing to lose. `gone` follows.
+  // Kills them with SIGKILL: they have nothing to lose. `gone` follows.
   void dismiss();
 
   const std::string& socket_directory() const { return socket_->directory(); }
@@ -57,7 +58,7 @@ class ParkedWorkers {
 
   ParkedWorkersEvents events_;
   std::vector<std::vector<std::string>> started_with_;  // environments by local rank
-  const std::shared_ptr<const RoundCgroup> cgroup_;     // second owner: group_
+  const std::shared_ptr<const RoundCgroup> cgroup_;     // shared with group_
   std::unique_ptr<AgentSocket> socket_;
   std::unique_ptr<WorkerGroup> group_;
   bool failed_ = false;

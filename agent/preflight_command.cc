@@ -50,8 +50,8 @@ PreflightCommand::PreflightCommand(boost::asio::io_context& io, Console& console
 
 void PreflightCommand::start() {
   WorkerSpec spec;
-  spec.global_rank = -1;  // no stdin
-  // The job's stdout is its workers'.
+  spec.global_rank = -1;  // so it gets no stdin
+  // The job's stdout is for its workers only.
   spec.argv = {"/bin/sh", "-c", "exec >&2\n" + options_.command};
   spec.environment = options_.environment;
   std::vector<WorkerSpec> specs;
@@ -63,7 +63,7 @@ void PreflightCommand::start() {
   });
 }
 
-// Processes that the command left behind end with it.
+// Also ends the processes that the command left behind.
 void PreflightCommand::ended(std::string problem) {
   if (std::exchange(ended_, true)) return;
   limit_.cancel();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// --preflight: a command of the user's that says whether this node is fit for the job. It runs
-// under a warden, as workers do: nothing of it outlives its end, its deadline or ddprun. io thread
-// only.
+// --preflight: a command of the user's that tests whether this node is fit for the job. It runs
+// under a warden, as workers do: no process of it outlives its end, its deadline or ddprun. io
+// thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,16 +20,17 @@ struct PreflightCommandOptions {
   std::string command;                   // for /bin/sh -c
   std::vector<std::string> environment;  // "NAME=value", complete
   std::chrono::milliseconds limit{60'000};
-  // With this exit code its last line alone says what is wrong; 0: with none.
+  // The exit code with which the command's last line alone is the problem's text. 0: no code does
+  // that.
   int verdict_code = 0;
 };
 
 class PreflightCommand {
  public:
-  // The command's stdout and stderr go to our stderr. `done` is called once, from the io context,
-  // when no process of it is left. `problem` is empty if it exited with 0 in time; else it says
-  // what happened ("exit code 3: <its last line>"). The owner may destroy this only afterwards, or
-  // outside of the io context's handlers of it; no call of `done` follows then.
+  // The command's stdout and stderr go to this process' stderr. `done` is called once, from the io
+  // context, when no process of the command is left. `problem` is empty if it exited with 0 in
+  // time; else it says what happened ("exit code 3: <its last line>"). The owner may destroy this
+  // only afterwards, or outside of the io context's handlers; no call of `done` follows then.
   PreflightCommand(boost::asio::io_context& io, Console& console, PreflightCommandOptions options,
                    std::function<void(std::string problem)> done);
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "ddprun-";
 constexpr std::size_t kDigits = 12;
-// A temporary directory with more entries than this is somebody else's trouble.
+// A temporary directory with more entries than this is not searched for leftovers.
 constexpr int kMostEntries = 10'000;
 
 bool is_directory_name(std::string_view name) {
@@ -41,8 +41,8 @@ std::string new_directory_name(const std::string& parent) {
 UniqueFd make_locked_directory(const std::string& path) {
   for (;;) {
     if (::mkdir(path.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + path, errno);
-    // Before it is locked another agent may take it for a leftover, and holds the lock for as long
-    // as it takes to remove it.
+    // Before the directory is locked, another agent may take it for a leftover. It then holds the
+    // lock until it has removed it.
     UniqueFd directory = open_directory(path);
     if (!directory && errno != ENOENT) throw_system_error("open " + path, errno);
     struct stat info {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An agent's private directory below the temporary directory. The agent removes its own. Its warden
-// does so if the agent was killed. If both were, the next agent at its end finds that nobody has it
-// locked.
+// An agent's private directory below the temporary directory. The agent removes its own at its end.
+// If the agent was killed, its warden removes it. If both were killed, the next agent that ends
+// finds it unlocked and removes it.
 #pragma once
 
 #include <string>
@@ -10,15 +10,16 @@
 
 namespace ddprun::agent {
 
-// A name for such a directory below `parent`; nobody has it.
+// Returns an unused name for such a directory below `parent`.
 std::string new_directory_name(const std::string& parent);
 
-// Makes the directory, for this user alone. It is not left over while the result is open; where a
-// file system has no locks (NFS), none is ever. Throws Error(kSystem).
+// Makes the directory, for this user alone. As long as the result is open, the directory doesn't
+// count as left over. On a file system without locks (NFS) no directory ever does. Throws
+// Error(kSystem).
 UniqueFd make_locked_directory(const std::string& path);
 
-// Removes, with what is in them, this user's directories below `parent` that nobody has locked.
-// Errors are nobody's business: a later call may do better.
+// Removes this user's directories below `parent` that nobody has locked, with their content. Errors
+// are ignored: a later call may succeed.
 void remove_leftover_directories(const std::string& parent);
 
 }  // namespace ddprun::agent

@@ -15,7 +15,7 @@
 namespace ddprun::agent {
 namespace {
 
-// A worker that could shrink the file would kill the agent by SIGBUS.
+// Makes a file that can't shrink: a worker that could shrink it would kill the agent by SIGBUS.
 UniqueFd make_memory() {
   UniqueFd memory = make_memory_file("ddprun-progress", MFD_ALLOW_SEALING);
   if (::ftruncate(memory.get(), kProgressPageBytes) != 0) {
@@ -34,7 +34,8 @@ Enum known(std::uint64_t value, Enum last) {
 
 std::uint64_t load(const ProgressPage::Word& word) { return word.load(std::memory_order_acquire); }
 
-// A worker that is stopped, or dies, while it writes them leaves them so for good.
+// Reads the sums of the steps. A worker that is stopped, or dies, while it writes them leaves them
+// inconsistent for good.
 std::optional<StepSums> read_steps(const ProgressPage& words) {
   constexpr int kTries = 4;
   for (int i = 0; i < kTries; ++i) {
@@ -123,7 +124,7 @@ std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
   sums.communication = load(page.seen_communication_ns);
   sums.exposed = load(page.seen_exposed_ns);
   sums.bytes = load(page.seen_step_bytes);
-  // It writes them now: the next look has them.
+  // Otherwise the observer writes them now: the next look has them.
   if (sums.num_steps > 0 && load(page.seen_begun) == sums.num_steps) words.steps = sums;
   return words;
 }
@@ -174,7 +175,8 @@ void ProgressPages::request_stop(StopRequest request, Clock::time_point until) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(until.time_since_epoch()).count();
   for (const Page& page : pages_) {
     page.mapped->stop_deadline = static_cast<std::uint64_t>(nanoseconds);
-    page.mapped->stop_request = static_cast<std::uint64_t>(request);  // last: it is looked at first
+    // This word is written last, since workers look at it first.
+    page.mapped->stop_request = static_cast<std::uint64_t>(request);
   }
 }
 

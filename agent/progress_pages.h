@@ -15,9 +15,9 @@
 
 namespace ddprun::agent {
 
-// A worker's own report at the moment of reading. The agent checks nothing of it.
+// A worker's own report at the moment of reading. The agent checks none of its values.
 struct ProgressSample : ProgressWords {
-  bool connected = false;  // it has asked for its page in this round: its numbers mean something
+  bool connected = false;  // it has asked for its page in this round, so its numbers are valid
   bool own_count = false;  // steps count from 1 in each round, whatever the job has done before
   bool stop_requested = false;
 
@@ -31,9 +31,9 @@ class ProgressPages {
   ProgressPages(const ProgressPages&) = delete;
   ProgressPages& operator=(const ProgressPages&) = delete;
 
-  // Fresh pages for local ranks 0 … num_workers − 1; those of the round before are let go (workers
-  // that still map them write to nobody). Throws Error(kResourceExhausted) or Error(kSystem):
-  // there are no pages then.
+  // Makes fresh pages for local ranks 0 … num_workers − 1. Those of the round before are released;
+  // nobody reads what workers still write to them. If it throws Error(kResourceExhausted) or
+  // Error(kSystem), there are no pages.
   void begin_round(std::uint64_t round, int num_workers);
 
   std::uint64_t round() const { return round_; }  // 0: no round has begun
@@ -41,21 +41,23 @@ class ProgressPages {
 
   // `local_rank` is below num_workers() in all of these.
   ProgressSample read(int local_rank) const;
-  // The same of what its observer has seen (docs/observe.md); nullopt: no step.
+  // Returns the same values as its observer has seen them (docs/observe.md); nullopt: it saw no
+  // step.
   std::optional<ProgressWords> read_seen(int local_rank) const;
-  // The operations of its communicators, as far as the page goes. Empty: it never reported any.
+  // Returns the operations of its communicators, as many as the page holds. Empty: it reported
+  // none.
   std::vector<CommunicatorState> communicators(int local_rank) const;
-  int memory(int local_rank) const;  // the page's memory file, to be passed on
+  int memory(int local_rank) const;  // the page's memory file, to be handed to the worker
   void set_connected(int local_rank);
 
-  // The largest step that any worker of this round has finished in the job's own count; 0: none.
+  // Returns the largest step that a worker of this round has finished in the job's count; 0: none.
   std::uint64_t last_step() const;
 
-  // Asks every worker of the round to leave at a step boundary, before `until`. 0 workers: nothing.
+  // Asks every worker of the round to leave at a step boundary, before `until`.
   void request_stop(StopRequest request, Clock::time_point until);
 
-  // Tells every worker of the round that one of them, here or elsewhere, has died. The others may
-  // go on in place then (docs/inplace.md). Does nothing with 0 workers.
+  // Tells every worker of the round that one of the job's workers has died. The others may then go
+  // on in place (docs/inplace.md).
   void tell_peer_lost();
 
  private:

@@ -18,7 +18,7 @@ namespace action = membership::agent_action;
 
 namespace {
 
-// The driver needs up to seconds to take back what a killed process had on a GPU.
+// The driver may need seconds to free what a killed process had on a GPU.
 constexpr std::chrono::milliseconds kGpuMemoryLimit{5'000};
 
 }  // namespace
@@ -80,10 +80,10 @@ void RoundRunner::spawn(const membership::StartRound& round) {
   parked_->dismiss();
 }
 
-// A spare may have waited for days.
+// Checks the node again, since a spare may have waited for days.
 std::string RoundRunner::why_unfit() const {
   if (!undead_.empty()) return "processes of an earlier round can't be killed: " + undead_;
-  // An old rendezvous doesn't heed what the join said.
+  // An old rendezvous ignores what the join said about this.
   if (!unfit_.empty()) return "its preflight failed: " + unfit_;
   if (!options_.needs) return "";
   auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
@@ -92,7 +92,7 @@ std::string RoundRunner::why_unfit() const {
   return problems.empty() ? "" : "its preflight failed: " + to_text(problems);
 }
 
-// The rendezvous then stops the round, in which nothing runs here.
+// Asks the rendezvous to stop the round, in which nothing runs here.
 void RoundRunner::refuse(const std::string& reason) {
   if (parked_) parked_->dismiss();
   membership::WorkerRequest request;
@@ -109,7 +109,7 @@ void RoundRunner::open_gpus() {
 void RoundRunner::start_workers(const membership::StartRound& round) {
   reporter_.watch(round.round);
   workers_.start(round, warm_.get());
-  // One that could not be used is made anew, for the next round.
+  // A helper that could not be used is replaced for the next round.
   if (warm_ && warm_->is_lost()) start_warm_helper();
 }
 
@@ -122,7 +122,7 @@ void RoundRunner::start_warm_helper() {
                             [this] { sweep_ = OrphanSweep::start(io_, [] {}); });
 }
 
-// One import for all workers of the node is faster than one by each.
+// Waits for the imports: one import for all workers of the node is faster than one by each.
 void RoundRunner::start_when_warm(const membership::StartRound& round) {
   if (!warm_ || !warm_->is_loading()) return start_workers(round);
   spawn_later_ = round;
@@ -181,8 +181,8 @@ void RoundRunner::parked_failed(const std::string& why) {
   if (parked_) parked_->dismiss();
 }
 
-// The parked workers are dismissed: their memory is free now, on GPUs too. Orders that came in the
-// meantime have waited for this.
+// Called when the dismissed workers are gone: their memory is free now, on GPUs too. Orders that
+// came in the meantime have waited for this.
 void RoundRunner::parked_gone() {
   parked_.reset();
   spawn_later();
@@ -196,7 +196,7 @@ void RoundRunner::spawn_later() {
   }
 }
 
-// False: not all of them wait.
+// Gives the parked workers their places. False: not all of them wait.
 bool RoundRunner::place_parked(const membership::StartRound& round) {
   if (!workers_.adopt(*parked_, round)) return false;
   parked_.reset();
@@ -241,7 +241,7 @@ void RoundRunner::ask_to_leave(const action::RequestStop& request) {
 void RoundRunner::stop_workers(const action::StopWorkers& stop) {
   reporter_.unwatch();
   kept_.stop();
-  if (parked_) {  // being dismissed for a round that is over already
+  if (parked_) {  // they are being dismissed for a round that is over already
     spawn_later_.reset();
     stop_later_ = true;
     return;
@@ -250,7 +250,7 @@ void RoundRunner::stop_workers(const action::StopWorkers& stop) {
   if (!workers_.stop(stop)) say_(event::WorkersGone{talk_.round()});
 }
 
-// The GPU memory of the ended workers has to be free before others start.
+// Waits for the GPU memory of the ended workers, which must be free before others start.
 void RoundRunner::workers_gone() {
   reporter_.workers_gone();
   talk_.close();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries out a machine's orders about this node's workers, from round to round: they start, go on
-// and end. Parked workers and GPU memory that isn't free are waited for. io thread only.
+// and end. Waits for parked workers to end, and for GPU memory to be free. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,14 +24,14 @@ namespace ddprun::agent {
 
 class RoundRunner {
  public:
-  // All but `say` and `tell` outlive this. It listens to `talk` and `workers`.
+  // All but `say` and `tell` outlive this. The runner listens to `talk` and `workers`.
   RoundRunner(boost::asio::io_context& io, const NodeAgentOptions& options, WorkerTalk& talk,
               RoundWorkers& workers, NodeReporter& reporter, Say say, Tell tell);
 
-  // Why this node can't run its workers, whatever the round; empty: it can.
+  // Sets why this node can't run its workers in any round; empty: it can.
   void set_unfit(const std::string& why) { unfit_ = why; }
 
-  // The machine's actions of these names.
+  // Each carries out the machine's action of its name.
   void spawn(const membership::StartRound& round);
   void prewarm();
   void keep_workers();
@@ -39,14 +39,14 @@ class RoundRunner {
   void ask_to_leave(const membership::agent_action::RequestStop& request);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
 
-  // Begins to import what the workers will, if that is wanted.
+  // Begins to import what the workers will import, if that is wanted.
   void start_warm_helper();
-  // Waits for GPU memory no more.
+  // Ends a wait for GPU memory.
   void hurry();
-  // No round comes any more: the warden of parked workers kills them.
+  // Called when no round comes any more: the warden of parked workers kills them.
   void leave();
   bool has_parked() const { return parked_ != nullptr; }
-  // In RAM; nullopt: there is none.
+  // Returns its memory in RAM; nullopt: there is no helper.
   std::optional<std::size_t> warm_helper_bytes() const;
 
  private:
@@ -73,16 +73,17 @@ class RoundRunner {
   const Tell tell_;
 
   KeptWorkers kept_;
-  std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's, or being dismissed
-  std::shared_ptr<WarmHelper> warm_;       // second owner: its waits. Null: none is wanted
-  Clock::duration warming_{};              // the round's workers waited so long for it
-  std::shared_ptr<OrphanSweep> sweep_;     // second owner: its wait
-  std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone, or warm_ is ready
-  bool prewarm_later_ = false;                         // when warm_ is ready
-  bool stop_later_ = false;                            // likewise: WorkersGone is due
-  std::shared_ptr<GpuMemory> gpus_;                    // null: no GPUs here, or no round yet
-  std::string unfit_;                                  // as set_unfit() had it
-  std::string undead_;  // processes that can't be killed, of an earlier round
+  std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's workers, or they are being dismissed
+  std::shared_ptr<WarmHelper> warm_;       // shared with its waits; null: none is wanted
+  Clock::duration warming_{};              // how long the round's workers waited for it
+  std::shared_ptr<OrphanSweep> sweep_;     // shared with its wait
+  // The round to start when parked_ has gone, or warm_ is ready.
+  std::optional<membership::StartRound> spawn_later_;
+  bool prewarm_later_ = false;       // to prewarm when warm_ is ready
+  bool stop_later_ = false;          // WorkersGone is due when parked_ has gone
+  std::shared_ptr<GpuMemory> gpus_;  // null: no GPUs here, or no round yet
+  std::string unfit_;                // as in set_unfit()
+  std::string undead_;               // processes that can't be killed, of an earlier round
 };
 
 }  // namespace ddprun::agent

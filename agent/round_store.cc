@@ -103,7 +103,7 @@ void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void
     patience_.cancel();
     if (unused_) std::exchange(unused_, nullptr)();
   };
-  // A proxy is of use to this node's workers alone, and they have gone.
+  // Only this node's workers use a proxy, and they have gone.
   run_after(patience_, server_ ? limit : std::chrono::milliseconds{0}, [say] { say(); });
   if (server_) server_->when_unused(say);
 }

@@ -19,7 +19,7 @@ namespace event = membership::agent_event;
 
 namespace {
 
-// The run's directory; empty: there is none.
+// Returns the run's directory; empty: there is none.
 std::string run_of(const LogFolder& attempt) {
   return std::filesystem::path(attempt.path).parent_path().string();
 }
@@ -78,7 +78,7 @@ void RoundWorkers::start(const membership::StartRound& round, WarmHelper* warm) 
       std::make_unique<WorkerGroup>(io_, console_, std::move(options), round.node_rank, events_);
   try {
     if (!problem.empty()) throw Error(ErrorCode::kSystem, problem);
-    group_->launch_warden();  // first, so that it removes the directory if we are killed
+    group_->launch_warden();  // first, so that it removes the directory if this process is killed
     talk_.open(std::move(where));
     group_->start(specs(round));
   } catch (const Error& error) {
@@ -122,7 +122,7 @@ bool RoundWorkers::adopt(ParkedWorkers& parked, const membership::StartRound& ro
   return true;
 }
 
-// Socket, output and log files stay; pages are those of the new round.
+// Socket, output and log files stay the same; the pages are the new round's.
 std::optional<membership::WorkerFailure> RoundWorkers::go_on(
     const membership::StartRound& round, const std::optional<membership::WorkerFailure>& ended) {
   std::vector<int> left;
@@ -162,7 +162,7 @@ WorkerTalk::Places RoundWorkers::places(const std::string& socket_directory,
 std::vector<WorkerSpec> RoundWorkers::specs(const membership::StartRound& round) const {
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
   WorkerEnvironmentOptions environment = options_.environment;
-  if (environment.network && round.num_nodes > 1) {  // the kernel is asked once
+  if (environment.network && round.num_nodes > 1) {  // asks the kernel only once
     environment.network = [found = environment.network(round.node_addr)](const std::string&) {
       return found;
     };
@@ -178,7 +178,7 @@ std::vector<WorkerSpec> RoundWorkers::specs(const membership::StartRound& round)
   return workers;
 }
 
-// The failure of a worker that could not run.
+// Returns the failure of a worker that could not be started.
 membership::WorkerFailure RoundWorkers::failure_of(int local_rank, const std::string& note) const {
   membership::WorkerFailure failure;
   failure.global_rank = talk_.ranks().of(local_rank);

@@ -34,41 +34,44 @@ class RoundWorkers {
 
   // ---- A round's begin ----
 
-  // This node has its place in the round. The earlier round's workers are let go.
+  // Called when this node has its place in the round. Releases the earlier round's workers.
   void begin(const membership::StartRound& round);
-  // Makes the directory of its log files. If this fails, the round runs all the same, and its
-  // output goes to the console.
+  // Makes the directory of the round's log files. If this fails, the round runs all the same, and
+  // its output goes to the console.
   void begin_logs(const membership::StartRound& round);
-  // Starts the workers, or says the failure of one that could not be. `warm`: null, or it outlives
-  // them.
+  // Starts the workers, or says the failure of one that could not be started. `warm` outlives them;
+  // null: there is no helper.
   void start(const membership::StartRound& round, WarmHelper* warm);
 
-  // Starts a spare's workers without a place. `warm`: as start() has it. Throws Error.
+  // Starts a spare's workers without a place. `warm` is as in start(). Throws Error.
   std::unique_ptr<ParkedWorkers> park(WarmHelper* warm,
                                       std::function<void(const std::string& why)> failed,
                                       std::function<void()> gone);
-  // They get their places, and are this round's. False: not all of them wait, which was told.
+  // Gives them their places; they are this round's workers then. False: not all of them wait, which
+  // the user was told.
   bool adopt(ParkedWorkers& parked, const membership::StartRound& round);
 
-  // The living workers get their places in `round`. `ended`: one has failed since it was kept, and
-  // nobody gets a place. Returns that, or the failure of one that does not wait any more.
+  // Gives the living workers their places in `round`. `ended` is set if one has failed since it was
+  // kept; then nobody gets a place. Returns that failure, or that of a worker that doesn't wait any
+  // more.
   std::optional<membership::WorkerFailure> go_on(
       const membership::StartRound& round, const std::optional<membership::WorkerFailure>& ended);
 
   // ---- Until their end ----
 
   void lease(std::optional<Clock::time_point> until);
-  // They are to leave at a step boundary. If none are started yet, they are asked when they are.
+  // Asks them to leave at a step boundary. If none are started yet, they are asked when they are.
   void ask_to_leave(Clock::time_point before, int signal_number);
   bool are_asked_to_leave() const { return leave_.has_value(); }
-  // False: there are none.
+  // Stops them. False: there are none.
   bool stop(const membership::agent_action::StopWorkers& stop);
   bool are_stopping() const { return stopping_; }
 
-  // As WorkerGroup has these; without workers nothing.
+  // These are as in WorkerGroup; without workers they return nothing.
   bool any_ended_well() const { return group_ && group_->any_ended_well(); }
   std::vector<pid_t> pids() const;
-  std::vector<pid_t> started() const { return group_->started(); }  // there are some
+  // Some workers must have been started.
+  std::vector<pid_t> started() const { return group_->started(); }
   std::vector<std::optional<std::string>> why_cold() const { return group_->why_cold(); }
   bool look(std::uint64_t round, int global_rank,
             const std::function<void(LastOutput)>& done) const;
@@ -78,7 +81,7 @@ class RoundWorkers {
  private:
   struct Leave {
     Clock::time_point before;
-    int signal_number = 0;  // by which those that handle it are told
+    int signal_number = 0;  // sent to the workers that handle it
   };
 
   void pass_on_leave();
@@ -97,8 +100,8 @@ class RoundWorkers {
 
   int node_rank_ = -1;
   LogFolder logs_;                      // of the round; without a path: none
-  std::unique_ptr<WorkerGroup> group_;  // null: none of the round were started
-  std::optional<Leave> leave_;          // set: they are to leave
+  std::unique_ptr<WorkerGroup> group_;  // null: no workers of the round were started
+  std::optional<Leave> leave_;          // set: the workers are to leave
   bool stopping_ = false;
 };
 

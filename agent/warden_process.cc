@@ -28,7 +28,7 @@
 namespace ddprun::agent {
 namespace {
 
-// The text of a request, which is too much for a message: a file in memory.
+// Writes the text of a request, which may exceed a message, into a file in memory.
 UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   std::string text;
   const auto add = [&](const std::string& part) { text.append(part.c_str(), part.size() + 1); };
@@ -61,7 +61,8 @@ ChildCommand warden_command(const std::string& path, const std::string& director
   }
   command.own_session = true;
   command.keeps_ignored = true;
-  // From its first instruction on no signal of the terminal or of a scheduler ends it.
+  // Blocks all signals from its first instruction on, so that none from a terminal or a scheduler
+  // ends it.
   sigfillset(&command.blocked);
   return command;
 }
@@ -81,7 +82,7 @@ std::shared_ptr<WatchedChild> start_warden(boost::asio::io_context& io, const Ch
   }
 }
 
-// A rare path: looking again is simpler than a pidfd on each of a changing set.
+// Orphans are rare: looking again is simpler than a pidfd on each process of a changing set.
 constexpr std::chrono::milliseconds kInterval{2};
 
 struct Found {
@@ -111,18 +112,19 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
     }
     ours.reset(ends[0]);
     theirs.reset(ends[1]);
-    // The warden's reports wait for a slow agent; it polls before it reads.
+    // The warden's end blocks, so that its reports wait for a slow agent; the warden polls before
+    // it reads.
     ::fcntl(theirs.get(), F_SETFL, 0);
   };
   make_pair();
-  // If the warden is killed, what the workers left comes to us (OrphanSweep).
+  // If the warden is killed, its orphans become children of this process (OrphanSweep).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::optional<Child> child;
   if (warm != nullptr) {
     const std::string cgroup_name = cgroup == nullptr ? "" : cgroup->name();
     child = warm->start_warden(path, {"ddprun-warden", directory, cgroup_name}, theirs.get(),
                                ours.get(), cgroup == nullptr ? -1 : cgroup->fd(), num_warm);
-    if (!child) make_pair();  // a warden that comes too late finds its peer gone, and ends
+    if (!child) make_pair();  // a warden that starts late finds its peer gone, and ends
   }
   std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));
   const auto ended = [weak = std::weak_ptr(process)](int wait_status) {
@@ -198,7 +200,7 @@ void WardenProcess::lease(std::optional<Clock::time_point> until) {
     wanted.lease_until_ms = std::max<std::int64_t>(at.count(), 1);
   }
   post(wanted);
-  resume();  // a stopped one keeps no lease
+  resume();  // a stopped warden can't enforce a lease
 }
 
 void WardenProcess::resume() {
@@ -220,7 +222,7 @@ void WardenProcess::send_queued() {
   }
 }
 
-// False: no room now.
+// Sends a request now. False: there is no room.
 bool WardenProcess::send_now(const Outgoing& outgoing) {
   std::array<int, warden::kMostSpawnFds> fds{};
   for (std::size_t i = 0; i < outgoing.fds.size(); ++i) fds.at(i) = outgoing.fds[i].get();
@@ -238,7 +240,7 @@ void WardenProcess::wait_readable() {
 }
 
 void WardenProcess::read_reports() {
-  const auto self = shared_from_this();  // an event may let go of us
+  const auto self = shared_from_this();  // an event may release this object
   while (socket_.is_open()) {
     warden::Report report;
     const ssize_t size = ::recv(socket_.native_handle(), &report, sizeof report, MSG_DONTWAIT);
@@ -246,7 +248,7 @@ void WardenProcess::read_reports() {
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_readable();
     if (size <= 0) return;  // its end follows by pidfd
     if (size != static_cast<ssize_t>(sizeof report) || report.version != warden::kVersion) {
-      child_->signal(SIGKILL);  // of another build: its workers die with it, gone() follows
+      child_->signal(SIGKILL);  // another build: its workers die with it, and gone() follows
       return;
     }
     if (events_.report) events_.report(report);
@@ -254,7 +256,7 @@ void WardenProcess::read_reports() {
 }
 
 void WardenProcess::on_process_end(int wait_status) {
-  if (socket_.is_open()) read_reports();  // what it said before it ended
+  if (socket_.is_open()) read_reports();  // reads what it said before it ended
   boost::system::error_code ignored;
   stops_.cancel(ignored);
   socket_.close(ignored);
@@ -288,7 +290,8 @@ OrphanSweep::OrphanSweep(boost::asio::io_context& io, std::function<void()> done
 void OrphanSweep::step() {
   Found found;
   warden::signal_descendants(SIGKILL, &choose, &found);
-  // Only our own children can be reaped; the others become ours when their parents are.
+  // Only this process' own children can be reaped; the others become its children when their
+  // parents are reaped.
   for (const pid_t pid : found.pids) ::waitpid(pid, nullptr, WNOHANG);
   run_after(timer_, found.pids.empty() ? std::chrono::milliseconds(0) : kInterval,
             [self = shared_from_this(), is_done = found.pids.empty()] {

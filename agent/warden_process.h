@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's side of one warden (docs/warden.md): starts the process, sends requests, hands on
-// reports, sees its end by pidfd. io thread only.
+// The agent's side of one warden (docs/warden.md): starts the process, sends requests, passes on
+// its reports, and sees its end by pidfd. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,8 @@
 
 namespace ddprun::agent {
 
-// The parts of a worker: three descriptors (borrowed for the call) and the command.
+// The arguments for the start of a worker: three descriptors (borrowed for the call) and the
+// command.
 struct WardenSpawn {
   std::uint32_t worker = 0;
   const std::vector<std::string>* argv = nullptr;
@@ -36,23 +37,24 @@ struct WardenSpawn {
   int stdout_fd = -1;
   int stderr_fd = -1;
   CpuSet cpus;         // empty: those of the agent
-  int cgroup_fd = -1;  // the worker's own; −1: as the warden has it
+  int cgroup_fd = -1;  // the worker's own; −1: the cgroup of the warden's workers
 };
 
 class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
  public:
   struct Events {
     std::function<void(const warden::Report&)> report;
-    std::function<void(int wait_status)> gone;  // reaped; after its last report. Once
+    // Called once, after its last report, when it is reaped.
+    std::function<void(int wait_status)> gone;
   };
 
-  // The default path of ddprun-warden: beside this program, else in ../libexec/ddprun.
+  // Returns the default path of ddprun-warden: beside this program, else in ../libexec/ddprun.
   static std::string default_path();
 
   // Starts the process in a session of its own. At its end it removes `directory` with the workers'
-  // socket in it (agent_socket.h; empty: nothing), and `cgroup`, which it kills. null: it makes one
-  // for itself, if it may. With `warm`, its first `num_warm` workers have imported modules already,
-  // where that is possible. Throws Error(kSystem) naming the file.
+  // socket in it (agent_socket.h; empty: nothing), and `cgroup`, which it kills. If `cgroup` is
+  // null, it makes one for itself, if it may. With `warm`, its first `num_warm` workers have
+  // imported modules already, where that is possible. Throws Error(kSystem) naming the file.
   static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io, const std::string& path,
                                                const std::string& directory, Events events,
                                                const RoundCgroup* cgroup = nullptr,
@@ -61,21 +63,21 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
 
   pid_t pid() const { return child_->pid(); }
 
-  // Throws Error when descriptors run out. The warden being gone is no error here.
+  // Throws Error when descriptors run out. It is no error if the warden is gone.
   void spawn(const WardenSpawn& spawn);
-  // A warden that is stopped (SIGSTOP) is continued at once: it could neither obey nor report.
-  // Every request continues it, too, as do lease() and hang_up().
+  // Sends a request. A warden that is stopped (SIGSTOP) is continued at once: it could neither obey
+  // nor report. Every request continues it, as do lease() and hang_up().
   void request(warden::RequestType type, int signal_number = 0);
 
-  // If it is given no later time before `until`, the warden then kills every descendant by itself,
-  // and reports kFenced. It does so also when this process stands still. nullopt: never.
+  // Sets the lease. If no later time is given before `until`, the warden kills every descendant by
+  // itself, and reports kFenced. It does so also when this process stands still. nullopt: never.
   void lease(std::optional<Clock::time_point> until);
-  // SIGKILL to what the worker that was `pid` left behind in its session.
+  // Sends SIGKILL to what the worker that was `pid` left behind in its session.
   void clear(pid_t pid);
 
-  // Closes the socket: the warden kills every descendant and ends, `gone` follows.
+  // Closes the socket: the warden kills every descendant and ends, then `gone` is called.
   void hang_up();
-  // As hang_up(), but no event comes any more; the process is still reaped.
+  // Does the same as hang_up(), but no event comes any more; the process is still reaped.
   void abandon();
 
  private:
@@ -98,21 +100,20 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::signal_set stops_;  // SIGCHLD
   Events events_;
-  std::deque<Outgoing> queue_;  // what the socket had no room for
+  std::deque<Outgoing> queue_;  // requests for which the socket had no room
   bool waiting_writable_ = false;
 };
 
-// To be called after a warden was killed. Its workers die with it (PDEATHSIG). All that they had
-// started becomes the agent's child, since the agent is a subreaper, too. This kills and reaps
-// those. io thread only.
+// Kills and reaps what a killed warden leaves behind. Its workers die with it (PDEATHSIG). All that
+// they had started becomes the agent's child, since the agent is a subreaper, too. io thread only.
 class OrphanSweep : public std::enable_shared_from_this<OrphanSweep> {
  public:
   // `done` is called from the io context once none is left. This program's own session, its helpers
-  // (HelperProcess; living wardens are one, too) and what they started are left alone. No worker of
-  // the dead warden is among them.
+  // (HelperProcess, which living wardens also are) and what they started are left alone. No worker
+  // of the dead warden is among them.
   static std::shared_ptr<OrphanSweep> start(boost::asio::io_context& io,
                                             std::function<void()> done);
-  // No call of `done` any more.
+  // Ends the sweep: no call of `done` any more.
   void abandon() { done_ = nullptr; }
 
  private:

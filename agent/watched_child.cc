@@ -46,7 +46,7 @@ WatchedChild::WatchedChild(boost::asio::io_context& io, Child child, Ended ended
 void WatchedChild::wait_for_end() {
   when_readable(pidfd_, [self = shared_from_this()] {
     int status = 0;
-    // Asio may wake us for another one's end, whose pidfd had this number.
+    // Asio may report the end of an earlier child whose pidfd had this number.
     if (::waitpid(self->pid_, &status, WNOHANG) == 0) {
       return self->wait_for_end();
     }

@@ -36,7 +36,7 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   const auto set_default = [&result](const std::string& name, const std::string& value) {
     result.emplace(name, value);
   };
-  // An agent around this one may have set it for us.
+  // Removes an inherited value, too: an agent around this one may have set it for this process.
   const auto set_path = [&result](const char* name, const std::string& path) {
     if (path.empty()) {
       result.erase(name);
@@ -68,7 +68,7 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   set(env::kRestartCount, round.restart_count);
   set(env::kMaxRestarts, options.max_restarts);
   set(env::kRunId, options.run_id);
-  set(env::kUseAgentStore, "True");  // rank 0 opens no server of its own
+  set(env::kUseAgentStore, "True");  // so rank 0 opens no server of its own
   set(env::kSignalsToHandle, options.signals_to_handle);
   set_path(env::kErrorFile, paths.error_file);
   if (!paths.timer_file.empty()) set(env::kTimerFile, paths.timer_file);
@@ -126,7 +126,7 @@ std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options
                                          const membership::StartRound& round, int index,
                                          int num_left, int local_rank) {
   WorkerEnvironmentOptions left = options;
-  std::erase_if(left.inherited, [](const auto& each) {  // but the user's word on a place
+  std::erase_if(left.inherited, [](const auto& each) {  // except the user's own choice for a place
     return each.first != env::kGlooInterface && each.first != env::kNcclInterface;
   });
   left.num_workers = num_left;

@@ -29,14 +29,14 @@
 namespace ddprun::agent {
 namespace {
 
-// An error of exec or chdir that stays until somebody mends the node or the command line.
+// Whether an error of exec or chdir lasts until somebody repairs the node or the command line.
 bool is_lasting(int error_number) {
   constexpr std::array kLasting = {ENOENT, ENOTDIR, EACCES, EPERM, ENOEXEC, ELOOP, E2BIG};
   return std::find(kLasting.begin(), kLasting.end(), error_number) != kLasting.end();
 }
 
-// Fills in exit code, note, and whether a restart may mend it, from a report of kNotStarted.
-// `cpus`: those that the worker was to be bound to, in words.
+// Fills in exit code, note, and whether a restart may help, from a report of kNotStarted. `cpus`
+// describes the CPUs that the worker was to be bound to.
 void explain_start_failure(const warden::Report& report, const WorkerSpec& worker,
                            const std::string& cpus, membership::WorkerFailure& failure) {
   const std::string& file = worker.argv.front();
@@ -47,7 +47,7 @@ void explain_start_failure(const warden::Report& report, const WorkerSpec& worke
     case warden::Stage::kExec:
       failure.lasting = is_lasting(report.error_number);
       failure.note = "could not exec " + file + ": " + why;
-      // The file is there, so it is its interpreter that is not.
+      // The file is there, so its interpreter is missing.
       if (report.error_number == ENOENT && ::access(file.c_str(), F_OK) == 0) {
         failure.exit_code = kExitNotExecutable;
         failure.note +=
@@ -77,7 +77,7 @@ void explain_start_failure(const warden::Report& report, const WorkerSpec& worke
   }
 }
 
-// For a worker that the helper has forked; empty: it is warm.
+// Returns why a worker that the helper has forked is not warm; empty: it is.
 std::string why_fresh(const warden::Report& report) {
   if (report.stage != warden::Stage::kFresh) return "";
   switch (static_cast<warden::Fresh>(report.error_number)) {
@@ -110,8 +110,8 @@ struct Worker {
   WorkerSpec spec;
   WorkerState state = WorkerState::kWaiting;
   pid_t pid = 0;
-  std::optional<std::string> why_cold;   // as WorkerGroup::why_cold() has it
-  std::shared_ptr<WorkerOutput> output;  // second owner: its reads under way
+  std::optional<std::string> why_cold;   // as in WorkerGroup::why_cold()
+  std::shared_ptr<WorkerOutput> output;  // shared with its reads under way
 };
 
 }  // namespace
@@ -123,7 +123,7 @@ WorkerExit exit_of(const membership::WorkerFailure& failure, ExitKind kind) {
   return exit;
 }
 
-// Owned by the group, and by what is under way in the io context until that has seen `closed_`.
+// Owned by the group, and by the io context's handlers under way until they have seen `closed_`.
 class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl> {
  public:
   Impl(boost::asio::io_context& io, Console& console, WorkerGroupOptions options, int node_rank,
@@ -186,28 +186,28 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   WorkerGroupEvents events_;
 
   std::vector<Worker> workers_;
-  std::shared_ptr<RoundLogs> logs_;        // null: no files. Second owners: the workers' outputs
-  std::shared_ptr<WardenProcess> warden_;  // second owner: its waits under way
-  std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
-  std::string why_cold_;                       // all workers; empty: each says it by itself
+  std::shared_ptr<RoundLogs> logs_;            // null: no files; shared with the workers' outputs
+  std::shared_ptr<WardenProcess> warden_;      // shared with its waits under way
+  std::shared_ptr<OrphanSweep> orphan_sweep_;  // the same
+  std::string why_cold_;  // of all workers; empty: each worker has its own reason
   UniqueFd null_fd_;
-  boost::asio::steady_timer spare_timer_;  // of those whose parents are to end them
+  boost::asio::steady_timer spare_timer_;  // for processes that were left to their parents
   boost::asio::steady_timer grace_timer_;
-  boost::asio::steady_timer kill_timer_;         // of who is stopped, then of who is killed
-  std::shared_ptr<EmptyWait> empty_wait_;        // second owner: its waits under way
+  boost::asio::steady_timer kill_timer_;   // for processes that were stopped, later for killed ones
+  std::shared_ptr<EmptyWait> empty_wait_;  // shared with its waits under way
   std::optional<Clock::time_point> kill_at_;     // set: stop() was called
-  std::optional<Clock::time_point> stopped_at_;  // likewise: when, first
+  std::optional<Clock::time_point> stopped_at_;  // set: the time of the first stop()
   std::size_t next_to_spawn_ = 0;
   std::size_t num_unanswered_ = 0;
-  std::size_t num_running_ = 0;  // ever
+  std::size_t num_running_ = 0;  // that have ever run
   std::size_t num_ended_well_ = 0;
   std::size_t num_failed_ = 0;  // in earlier rounds of a group that went on
   bool leaving_allowed_ = false;
-  bool any_left_ = false;     // exited with 75 when that was allowed
-  bool warden_gone_ = false;  // ended, and nothing of it is left
-  bool empty_ = false;        // the warden said so after stop()
+  bool any_left_ = false;     // a worker has exited with 75 when that was allowed
+  bool warden_gone_ = false;  // it has ended, and none of its processes is left
+  bool empty_ = false;        // the warden reported it after stop()
   bool finished_ = false;     // all_gone was called
-  bool closed_ = false;       // the group's owner has let go
+  bool closed_ = false;       // the group's owner has released it
 };
 
 template <typename Function>
@@ -238,7 +238,7 @@ void WorkerGroup::Impl::launch_warden() {
 
 void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
   DDPRUN_CHECK(workers_.empty() && !specs.empty());
-  if (kill_at_) return;  // stopped before it began
+  if (kill_at_) return;  // it was stopped before it began
   null_fd_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd_) throw_system_error("/dev/null", errno);
   logs_ = round_logs(options_.logs);
@@ -250,8 +250,8 @@ void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
   spawn_more();
 }
 
-// A few at a time: the warden's answers make room, so that neither its socket nor the limit of
-// descriptors in flight is ever full.
+// Sends a few requests at a time. The warden's answers make room, so that neither its socket nor
+// the limit of descriptors in flight is ever full.
 void WorkerGroup::Impl::spawn_more() {
   while (!kill_at_ && !warden_gone_ && next_to_spawn_ < workers_.size() &&
          num_unanswered_ < warden::kMaxUnanswered) {
@@ -272,7 +272,8 @@ bool WorkerGroup::Impl::has_stdin(const Worker& worker) const {
                                 : worker.spec.global_rank == chosen.value_or(0));
 }
 
-// How to mend it: a module that its Python lacks, or a stdin that a flag would give it. Else empty.
+// Returns how to repair it: a module that its Python lacks, or a flag that gives it a stdin. Empty:
+// there is no hint.
 std::string WorkerGroup::Impl::hint(const Worker& worker,
                                     const std::vector<std::string>& last_lines) const {
   const std::string_view exception = last_exception(last_lines);
@@ -359,7 +360,7 @@ void WorkerGroup::Impl::lease(std::optional<Clock::time_point> until) {
   if (warden_ && !warden_gone_) warden_->lease(until);
 }
 
-// A second warning would find their handlers at work.
+// Does nothing at a second call: the workers' handlers are at work already.
 void WorkerGroup::Impl::ask_to_leave(int signal_number) {
   if (std::exchange(leaving_allowed_, true) || !warden_ || warden_gone_ || kill_at_) return;
   warden_->request(RequestType::kWarn, signal_number);
@@ -388,7 +389,7 @@ void WorkerGroup::Impl::go_on(int node_rank, int first_global_rank, WorkerGroupE
       ++num_failed_;
       worker.spec.global_rank = -1;
       if (worker.pid > 0 && warden_ && !warden_gone_) warden_->clear(worker.pid);
-      worker.pid = 0;  // once: the number may be given to another process
+      worker.pid = 0;  // only once: another process may get the number
       continue;
     }
     worker.spec.global_rank = next_rank++;
@@ -450,7 +451,8 @@ void WorkerGroup::Impl::on_report(const Report& report) {
   if (report.type == ReportType::kFenced) {
     const bool is_news = !kill_at_;
     stop(std::chrono::milliseconds{0}, SIGTERM);
-    stopped_at_ = std::min(*stopped_at_, seen_at(report));  // what the warden kills is no failure
+    // A worker that the warden kills has not failed.
+    stopped_at_ = std::min(*stopped_at_, seen_at(report));
     if (is_news && events_.fenced) events_.fenced();
     return;
   }
@@ -556,7 +558,7 @@ void WorkerGroup::Impl::on_warden_gone(int wait_status) {
                           "; its workers died with it";
   log_error("the workers' warden (pid ", warden_->pid(), ") ", how, ": its workers died with it");
   if (options_.cgroup) options_.cgroup->kill();
-  // warden_gone_ only when the sweep says that nothing of it is left.
+  // Sets warden_gone_ only when the sweep reports that no process is left.
   orphan_sweep_ = OrphanSweep::start(io_, [weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl || impl->closed_) return;
@@ -577,7 +579,7 @@ void WorkerGroup::Impl::worker_lost(Worker& worker, const std::string& why) {
   fail(worker, std::move(failure), Clock::now());
 }
 
-// After stop(): ends the warden once it has nobody left, then says so.
+// After stop(): ends the warden once no process is left, then reports the end.
 void WorkerGroup::Impl::check_done() {
   if (!kill_at_ || finished_) return;
   if (!warden_ || warden_gone_) return finish_when_empty();
@@ -590,19 +592,19 @@ void WorkerGroup::Impl::say_who_is_killed(std::chrono::milliseconds grace) const
     const bool has_rank = worker.spec.global_rank >= 0;
     if (has_rank && worker.state != WorkerState::kEnded) ranks.push_back(worker.spec.global_rank);
   }
-  if (ranks.empty()) return;  // what they left behind was named
+  if (ranks.empty()) return;  // the processes that they left behind were named already
   log_warning(ranks_text(ranks), " ran on for ", grace.count() / 1000.0,
               " s after the signal to stop: killed now (--shutdown-timeout)");
 }
 
-// After stop(), when the last worker has ended.
+// After stop(), when the last worker has ended: names the processes that are left after a while.
 void WorkerGroup::Impl::wait_for_what_is_left() {
   const bool all_ended = std::ranges::all_of(
       workers_, [](const Worker& worker) { return worker.state == WorkerState::kEnded; });
   if (!all_ended || !kill_at_ || Clock::now() >= *kill_at_) return;
   run_after(kill_timer_, options_.stop_notice, [self = shared_from_this()] {
     if (self->closed_ || self->finished_ || self->warden_gone_) return;
-    if (Clock::now() >= *self->kill_at_) return;  // wait_for_the_killed has the word
+    if (Clock::now() >= *self->kill_at_) return;  // wait_for_the_killed() reports it
     const std::string who = self->remaining();
     if (who.empty()) return;
     const auto left = std::chrono::ceil<std::chrono::seconds>(*self->kill_at_ - Clock::now());
@@ -625,7 +627,7 @@ void WorkerGroup::Impl::wait_for_the_killed(Clock::time_point killed_at, bool is
          });
 }
 
-// Empty: nobody.
+// Returns the processes that are left; empty: there are none.
 std::string WorkerGroup::Impl::remaining() const {
   if (options_.cgroup) {
     const CgroupTree& tree = options_.cgroup->tree();
@@ -636,7 +638,7 @@ std::string WorkerGroup::Impl::remaining() const {
   return warden_ ? to_text(tree, processes_below(tree, warden_->pid())) : "";
 }
 
-// Its warden goes on killing them by itself.
+// Stops waiting for the processes; the warden goes on killing them by itself.
 void WorkerGroup::Impl::give_up(const std::string& who) {
   const auto self = shared_from_this();  // an event may destroy the group
   if (events_.given_up) events_.given_up(who);
@@ -645,7 +647,7 @@ void WorkerGroup::Impl::give_up(const std::string& who) {
   finish();
 }
 
-// The cgroup may hold what was never the warden's: somebody has put it there.
+// Waits until the cgroup is empty. Somebody may have put processes there that are not the warden's.
 void WorkerGroup::Impl::finish_when_empty() {
   if (finished_ || empty_wait_) return;
   if (!options_.cgroup || options_.cgroup->is_empty()) return finish();

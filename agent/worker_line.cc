@@ -71,7 +71,7 @@ WorkerLine parse_worker_line(std::string_view line) {
   }
   if (type == "wait_for_place") return WaitForPlace{};
   if (type == "first_step") {
-    // An SDK of before tells no more than the step.
+    // An older SDK reports only the step.
     return FirstStep{
         fields.counter("step"),
         fields.has("connecting_us") ? fields.integer("connecting_us", 0, kMostConnectingUs) : 0};

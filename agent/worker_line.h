@@ -18,15 +18,17 @@ struct Hello {
   int version = 0;
   std::uint64_t round = 0;
   int local_rank = 0;
-  bool observes = false;  // it writes what is seen of a program that knows nothing of the page
-  std::string framework;  // "PyTorch 2.15.0, gloo, 2 ranks"; valid UTF-8 of one line; empty: untold
+  bool observes = false;  // it reports what an observer sees of a program that doesn't use the page
+  // Such as "PyTorch 2.15.0, gloo, 2 ranks"; valid UTF-8 of one line; empty: not reported.
+  std::string framework;
 };
-// The worker came before its node had a place (hello with round 0), and has nothing more to do.
+// The worker started before its node had a place (hello with round 0), and can do no more without
+// it.
 struct WaitForPlace {};
 // The worker's first step of the round is done.
 struct FirstStep {
   std::uint64_t step = 0;          // its number in the job's own count; 0: it has none
-  std::int64_t connecting_us = 0;  // so long it took to make communicators
+  std::int64_t connecting_us = 0;  // how long it took to make communicators
 };
 // The worker asks to go on without this node.
 struct ExcludeNode {
@@ -48,16 +50,17 @@ struct OperationFailed {
   std::string message;
   std::string file;
 };
-// This connection answers "dump", with Recorded.
+// This connection answers "dump" with Recorded.
 struct KeepsRecord {};
-// The flight recorder is written: the agent asked for it, or an operation failed.
+// The flight recorder is written, since the agent asked for it, or an operation failed.
 struct Recorded {
-  std::string file;          // valid UTF-8 of one line; empty: it could not be
+  std::string file;          // valid UTF-8 of one line; empty: it could not be written
   std::uint64_t number = 0;  // of the agent's request; 0: an operation failed
 };
 // The worker could go on in place if one of its peers died (docs/inplace.md).
 struct OffersRecovery {};
-// One of its peers has gone, and it waits on this connection for its place in the next round.
+// One of its peers has gone, and the worker waits on this connection for its place in the next
+// round.
 struct AsksToRecover {};
 // An event of a later version.
 struct UnknownLine {
@@ -69,18 +72,18 @@ using WorkerLine =
 
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 
-// `line` is without its '\n'. Reasons come out as valid UTF-8 of one line, cut to kMaxReasonBytes.
-// Throws Error(kProtocol) for what is no JSON object with a type, and for a known type whose fields
-// are missing or out of range.
+// Parses `line`, without its '\n'. Reasons come out as valid UTF-8 of one line, cut to
+// kMaxReasonBytes. Throws Error(kProtocol) if it is no JSON object with a type, or if fields of a
+// known type are missing or out of range.
 WorkerLine parse_worker_line(std::string_view line);
 
-// The agent's answers to hello, with '\n'.
+// These are the agent's answers to hello, with '\n'.
 std::string welcome_line();
 std::string refused_line(std::string_view reason);
-// To a worker that keeps one: write the flight recorder. `number` comes back with the answer.
+// Asks a worker that keeps a flight recorder to write it. `number` comes back with the answer.
 std::string dump_line(std::uint64_t number);
-// Goes to a worker that was started before its node had a place, or that goes on in place. It is
-// the line, then its `bytes` bytes, each "NAME=value" ended by a zero byte.
+// Gives a place to a worker that was started before its node had one, or that goes on in place. The
+// line is followed by its `bytes` bytes: each "NAME=value" ends with a zero byte.
 std::string assign_line(const std::vector<std::string>& environment);
 
 }  // namespace ddprun::agent

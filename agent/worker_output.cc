@@ -21,16 +21,18 @@ constexpr std::string_view kCutMark = " …";
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 
-// Fewer turns of worker and reader; it counts only while it is full.
+// A large pipe means fewer switches between worker and reader. It takes memory only while it is
+// full.
 constexpr int kPipeBytes = 256 * 1024;
 
-// After so many reads from one pipe it is the others' turn.
+// The other pipes get their turn after so many reads from one.
 constexpr int kReadsPerWakeup = 4;
 
-// After a worker's end: a pipe holds less than this, so more comes from someone who is alive.
+// The limit for reading after a worker's end. A pipe holds less than this, so more bytes come from
+// a living process.
 constexpr std::size_t kMaxDrainBytes = 1 << 20;
 
-// The last lines of a file that the worker wrote itself are sought in this much of its end.
+// The last lines of a file that the worker wrote itself are searched in this many bytes of its end.
 constexpr off_t kTailBytes = 64 * 1024;
 
 // Shared by all pipes: only the io thread reads, one pipe at a time.
@@ -39,7 +41,8 @@ std::array<char, kReadBytes>& read_buffer() {
   return buffer;
 }
 
-// Empty where it can't be read. Somebody may have put a FIFO in its place.
+// Returns the end of the file; empty if it can't be read. Somebody may have put a FIFO in its
+// place.
 std::string end_of_file(const std::string& path) {
   const RegularFile file = open_regular_file(path);
   if (!file.fd) return "";
@@ -73,7 +76,7 @@ std::string printable_line(std::string_view line) {
       const unsigned char first = static_cast<unsigned char>(line[0]);
       const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F ||
                               (used > 1 && is_hidden(utf8_code(line)));
-      if (used == 0 && is_cut && line.size() < 4) break;  // the character that the cut went through
+      if (used == 0 && is_cut && line.size() < 4) break;  // the character was cut by the limit
       out.append(used == 0 || is_control ? kReplacementCharacter : line.substr(0, used));
       used = std::max<std::size_t>(used, 1);
     }
@@ -83,14 +86,14 @@ std::string printable_line(std::string_view line) {
   return out;
 }
 
-// As LibTorch's exceptions print them, dozens after the line that says what was wrong.
+// Recognises the lines that LibTorch's exceptions print by the dozen after the line with the error.
 bool OutputTail::is_stack_frame(std::string_view line) {
   constexpr std::string_view kBegin = "frame #";
   return line.starts_with(kBegin) && line.size() > kBegin.size() && line[kBegin.size()] >= '0' &&
          line[kBegin.size()] <= '9';
 }
 
-// One byte more than is shown, so that a cut line is known as such.
+// Keeps one byte more than is shown, so that a cut line is recognised.
 void OutputTail::append_bounded(std::string& to, std::string_view bytes) {
   const std::size_t room = kMaxLineBytes + 1 - std::min(to.size(), kMaxLineBytes + 1);
   to.append(bytes.substr(0, room));
@@ -111,7 +114,7 @@ void OutputTail::add_line(std::string_view first, std::string_view rest) {
 
 void OutputTail::feed(std::size_t stream, std::string_view bytes) {
   std::string& partial = partial_[stream];
-  // In a large batch only the last lines matter: find where they begin.
+  // Finds where the last lines begin: in a large batch only they matter.
   std::size_t begin = bytes.size();
   std::size_t newlines = 0;
   while (begin > 0) {
@@ -134,7 +137,7 @@ void OutputTail::feed(std::size_t stream, std::string_view bytes) {
     partial.clear();
     bytes.remove_prefix(newline + 1);
   }
-  // A progress bar's old texts would fill the bound.
+  // Removes a progress bar's old texts, which would fill the limit.
   const auto carriage_return = bytes.rfind('\r');
   if (carriage_return != std::string_view::npos && carriage_return + 1 < bytes.size()) {
     partial.clear();
@@ -169,7 +172,7 @@ WorkerOutput::WorkerOutput(boost::asio::io_context& io, Console& console,
       logs_(std::move(logs)),
       place_(place) {}
 
-// A worker whose place isn't known yet gets its files with it.
+// A worker without a known place gets its files later, with its place.
 OutputScene WorkerOutput::scene() const {
   return {.several_workers = several_workers_,
           .has_files = place_.global_rank < 0 ? options_.has_files() : logs_ != nullptr,
@@ -202,7 +205,7 @@ UniqueFd WorkerOutput::open_stream(OutputStream stream) {
     }
     plan.file = FileWay::kCopied;  // tries again with every write, and counts what is lost
   }
-  if (plan.file == FileWay::kCopied && !logs_) {  // a spare's: its files come with its place
+  if (plan.file == FileWay::kCopied && !logs_) {  // a spare's worker gets its files with its place
     plan.console = ConsoleWay::kLines;
     plan.prefix_template = options_.prefix_template.value_or(LinePrefix::kRankTemplate);
   }
@@ -219,8 +222,9 @@ UniqueFd WorkerOutput::open_pipe(OutputStream stream, const StreamPlan& plan) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe for a worker's output", errno);
   UniqueFd read_end(ends[0]), write_end(ends[1]);
-  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);       // ours alone; the write end stays blocking
-  ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);  // a user's limit may forbid it: as it was
+  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // this end only; the write end stays blocking
+  // If the user's limit forbids it, the size stays.
+  ::fcntl(read_end.get(), F_SETPIPE_SZ, kPipeBytes);
   auto pipe = std::make_unique<Pipe>(io_, stream, plan);
   boost::system::error_code error;
   pipe->read_end.assign(read_end.get(), error);
@@ -278,7 +282,7 @@ bool WorkerOutput::console_must_wait(const Pipe& pipe) const {
          console_.must_wait(pipe.stream, pipe.source);
 }
 
-// One that is to be waited for; null: none.
+// Returns a full file of the pipe, which reading must wait for; null: there is none.
 LogWriter::File* WorkerOutput::full_file(const Pipe& pipe) const {
   if (pipe.file && pipe.file->is_full()) return pipe.file.get();
   LogWriter::File* filtered = pipe.filter ? logs_->filtered(pipe.stream) : nullptr;
@@ -367,7 +371,7 @@ void WorkerOutput::read_direct_files() {
   }
 }
 
-// Why its output to a stream can't be shown; empty: it can.
+// Returns why its output to a stream can't be shown; empty: it can.
 std::string WorkerOutput::unseen(OutputStream stream) const {
   switch (kept_[index_of(stream)]) {
     case Kept::kHere:
@@ -383,7 +387,8 @@ std::string WorkerOutput::unseen(OutputStream stream) const {
   return {};
 }
 
-// Files of its own have no order between them: each stream has its share of the lines.
+// Reads each stream's file by itself: there is no order between them, so each gets its share of the
+// lines.
 void WorkerOutput::look(const std::function<void(LastOutput)>& done) const {
   LastOutput now;
   std::vector<OutputStream> in_files;
@@ -437,7 +442,7 @@ void WorkerOutput::abandon() {
   }
 }
 
-// Once for the worker's end and once for its pipe's: what comes after it may be nothing.
+// Called at the worker's end and at its pipe's end: more may come between them, or nothing.
 void WorkerOutput::end_lines(Pipe& pipe) {
   if (pipe.filter) {
     std::string lines;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker's output (docs/output.md). Makes what it writes to, reads the pipes among that, hands
-// on what comes to console and files, keeps the last lines. io thread only.
+// One worker's output (docs/output.md). The class makes the pipes and files, reads the pipes,
+// passes on the bytes to console and files, and keeps the last lines. io thread only.
 #pragma once
 
 #include <array>
@@ -23,23 +23,23 @@
 
 namespace ddprun::agent {
 
-// The last lines that one worker wrote, stdout and stderr together: for the failure report, and for
-// who looks at them on the status page. Pure.
+// The last lines that one worker wrote, stdout and stderr together. They are for the failure
+// report, and for people who look at them on the status page. Pure.
 class OutputTail {
  public:
   static constexpr std::size_t kNumLines = 64;          // kept
-  static constexpr std::size_t kNumReportedLines = 20;  // of a failure report
+  static constexpr std::size_t kNumReportedLines = 20;  // in a failure report
   static constexpr std::size_t kMaxLineBytes = 1024;    // the rest of a longer line is cut off
   static constexpr std::size_t kNumStreams = 2;
 
   // `stream` is 0 or 1; each has its own unfinished line.
   void feed(std::size_t stream, std::string_view bytes);
 
-  // Oldest first, at most `most` of kNumLines, an unfinished line included. Made fit for reports
-  // and JSON: valid UTF-8, at most kMaxLineBytes and a mark. A line with carriage returns has its
-  // last text. Control characters, characters that hide or turn text, escape sequences and bytes
-  // that are no text are replaced. Frames of a stack that LibTorch prints are one line after the
-  // first one, so that they don't push out what was wrong.
+  // Returns the lines, oldest first, at most `most` of kNumLines, with an unfinished line. They are
+  // made fit for reports and JSON: valid UTF-8, at most kMaxLineBytes and a mark. A line with
+  // carriage returns has its last text. Control characters, characters that hide or turn text,
+  // escape sequences and bytes that are no text are replaced. Stack frames that LibTorch prints are
+  // one line after the first one, so that they don't push out the error's text.
   std::vector<std::string> lines(std::size_t most = kNumReportedLines) const;
 
  private:
@@ -49,14 +49,14 @@ class OutputTail {
 
   std::array<std::string, kNumLines> ring_;  // strings are reused: no allocation per line
   std::size_t num_added_ = 0;
-  std::size_t num_frames_ = 0;  // of the stack that the last line is of
+  std::size_t num_frames_ = 0;  // in the stack that the last line belongs to
   std::array<std::string, kNumStreams> partial_;
 };
 
-// One line as OutputTail::lines() shows it.
+// Returns one line as OutputTail::lines() shows it.
 std::string printable_line(std::string_view line);
 
-// Descriptors to hand to the worker. One below 0 is to be replaced by the agent's own.
+// Descriptors for the worker. One below 0 stands for the agent's own.
 struct WorkerStreams {
   UniqueFd stdout_fd;
   UniqueFd stderr_fd;
@@ -69,35 +69,35 @@ struct WorkerPlace {
   int node_rank = 0;
 };
 
-// A worker's last output, for people who look at it.
+// A worker's last output for people.
 struct LastOutput {
   std::vector<std::string> lines;  // oldest first, at most OutputTail::kNumLines
-  std::string note;                // which of its output is not among them, and why; empty: all is
+  std::string note;  // which of its output is missing above, and why; empty: nothing is
 };
 
 class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
  public:
-  // `options` outlives this. `logs` is null where there are no files, or not yet.
+  // `options` outlives this. `logs` is null where there are no files, or none yet.
   WorkerOutput(boost::asio::io_context& io, Console& console, const OutputOptions& options,
                bool several_workers, std::shared_ptr<RoundLogs> logs, WorkerPlace place);
 
   // Makes the pipes and starts to read them. Throws Error when descriptors run out.
   WorkerStreams open();
 
-  // Applies to output from now on.
+  // Sets the place for output from now on.
   void set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs);
 
-  // The worker has ended: takes the bytes in the pipes now, and passes on its unfinished lines.
-  // Later output of others that hold the pipes is still read.
+  // Called when the worker has ended: reads the bytes in the pipes now, and passes on its
+  // unfinished lines. Later output of other processes that hold the pipes is still read.
   void worker_ended();
-  // Everyone has gone: as above, then closes the pipes.
+  // Called when all these processes have ended: does the same, then closes the pipes.
   void close();
-  // Drops the rest.
+  // Drops all output that was not read yet.
   void abandon();
 
   std::vector<std::string> last_lines() const { return tail_.lines(); }
-  // `done` is called once. That is at once, or, if the worker writes to a file itself, when that
-  // has been read. It is never, if its file system doesn't answer.
+  // Calls `done` once: at once, or, if the worker writes to a file itself, when that has been read.
+  // If that file's system doesn't answer, `done` is never called.
   void look(const std::function<void(LastOutput)>& done) const;
 
  private:
@@ -106,16 +106,16 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
     StreamPlan plan;
     LineSource source;
     LinePrefix prefix;
-    std::string plain_prefix;               // source.prefix without colours
-    std::time_t prefix_time = 0;            // of a prefix with the time in it
-    std::unique_ptr<LogWriter::File> file;  // of plan.file = kCopied; null: not known yet
+    std::string plain_prefix;     // source.prefix without colours
+    std::time_t prefix_time = 0;  // for which time the prefix was made, if it has the time in it
+    std::unique_ptr<LogWriter::File> file;  // for plan.file = kCopied; null: not known yet
     std::optional<LineFilter> filter;
     boost::asio::posix::stream_descriptor read_end;
     Pipe(boost::asio::io_context& io, OutputStream of, StreamPlan how)
         : stream(of), plan(std::move(how)), prefix(plan.prefix_template), read_end(io) {}
   };
   enum class ReadResult { kDrained, kMore, kEnded };
-  // The place where the worker's output of a stream can be found.
+  // Says where the worker's output of a stream can be found.
   enum class Kept { kHere, kInFile, kByConsole, kNowhere };
 
   OutputScene scene() const;
@@ -141,7 +141,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   const OutputOptions& options_;
   const bool several_workers_;
 
-  std::shared_ptr<RoundLogs> logs_;           // second owners: the round's other workers
+  std::shared_ptr<RoundLogs> logs_;           // shared with the round's other workers
   std::vector<std::unique_ptr<Pipe>> pipes_;  // at most two; null: ended
   std::array<Kept, OutputTail::kNumStreams> kept_{};
   OutputTail tail_;

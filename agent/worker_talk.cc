@@ -145,7 +145,7 @@ void WorkerTalk::first_step_done(int local_rank, const FirstStep& first) {
                              ? static_cast<std::size_t>(options_.environment.num_workers)
                              : ranks_.left.size();
   if (first_steps_.size() != num_ranks) return;
-  membership::FirstStep of_node{round_, first.step};  // 0, where one of them has no number
+  membership::FirstStep of_node{round_, first.step};  // 0 if one of them has no number
   for (const auto& [rank, each] : first_steps_) {
     of_node.step = std::min(of_node.step, each.step);
     of_node.connecting_us = std::max(of_node.connecting_us, each.connecting_us);
@@ -168,7 +168,7 @@ std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   told->gpu_peak_bytes = seen->gpu_peak_bytes;
   told->skipped_steps = seen->skipped_steps;
   if (told->step > 0) return told;
-  // It tells its losses, perhaps, or its phase.
+  // The program may report its losses or its phase all the same.
   told->step = seen->step;
   told->steps_done = seen->steps_done;
   if (!told->steps) told->steps = seen->steps;

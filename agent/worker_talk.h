@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This node's workers and their agent talk while a round lasts: over the socket, on the progress
-// pages, through the timers' pipe. A worker that has failed leaves files. io thread only.
+// The talk of this node's workers with their agent during a round: over the socket, on the progress
+// pages, through the timers' pipe. A worker that has failed also leaves files. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ namespace ddprun::agent {
 
 class WorkerTalk {
  public:
-  // `options` and `writer` outlive this; as FailureDetails has the writer.
+  // `options` and `writer` outlive this. FailureDetails uses `writer`.
   WorkerTalk(boost::asio::io_context& io, const NodeAgentOptions& options, LogWriter* writer,
              Say say, Tell tell);
 
@@ -39,61 +39,63 @@ class WorkerTalk {
 
   // ---- A round, from its begin to its workers' end ----
 
-  // The earlier round's talk is closed.
+  // Called when a round begins. Ends the earlier round's talk.
   void begin(std::uint64_t round, int first_global_rank);
 
-  // A round's own.
+  // The places of one round's talk.
   struct Places {
     std::string socket_directory;               // empty: none
     std::string log_directory;                  // empty: none
     std::shared_ptr<const RoundCgroup> cgroup;  // null: none of their own
     std::function<std::vector<pid_t>()> pids;   // by local rank; 0: doesn't run
   };
-  // Before the workers run. Without a socket they run all the same, which is told.
+  // Called before the workers run. If there can be no socket, they run without it, which the user
+  // is told.
   void open(Places places);
-  // The same for a spare's workers, which have a socket. take() follows when they have their
-  // places.
+  // Does the same for a spare's workers, which have a socket already. take() follows when they have
+  // their places.
   void expect(Places places);
   void take(std::unique_ptr<AgentSocket> socket);
-  // Lines are heard once the socket is taken.
+  // Returns the socket's events. Their lines are handled once the socket is taken.
   AgentSocketEvents socket_events();
   // Makes the round's pages. Throws as ProgressPages::begin_round().
   void begin_pages();
 
-  // All run.
+  // Called when all workers run.
   void workers_run(const std::vector<pid_t>& pids) { details_.workers_run(pids); }
-  // The workers of these local ranks are left, and go on in `round`.
+  // Called when the workers of these local ranks are left, and go on in `round`.
   void go_on(std::uint64_t round, RankNumbers ranks);
-  // They have gone: read_page() finds nothing more.
+  // Called when they have gone: read_page() finds nothing more.
   void close();
 
   std::uint64_t round() const { return round_; }       // the latest; 0: none
-  const RankNumbers& ranks() const { return ranks_; }  // of round()
-  AgentSocket* socket() { return socket_.get(); }      // null: the workers run without, or none do
+  const RankNumbers& ranks() const { return ranks_; }  // those of round()
+  // null: the workers run without a socket, or none run.
+  AgentSocket* socket() { return socket_.get(); }
   ProgressPages& pages() { return pages_; }
   const ProgressPages& pages() const { return pages_; }
-  // In the environment of a worker.
+  // Returns the paths for the environment of a worker.
   WorkerPaths paths(int local_rank) const;
 
   // ---- From the workers ----
 
   // nullopt: the worker doesn't write its page.
   std::optional<ProgressWords> read_page(int local_rank) const;
-  // How far it is: as its page says, else as its observer has seen (docs/observe.md).
+  // Returns how far it is, from its page, else from what its observer has seen (docs/observe.md).
   std::optional<ProgressWords> read_progress(int local_rank) const;
-  // The framework of its program, as its observer has told it; empty: untold.
+  // Returns its program's framework, as its observer has reported it; empty: not reported.
   std::string framework(int local_rank) const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
-  // Hears all that has arrived: a worker's last words come before the news of its end.
+  // Reads all that has arrived, so that a worker's last lines come before the news of its end.
   void read_pending();
-  // Adds all else that is known of a worker that has failed. To be called at once.
+  // Adds all else that is known of a worker that has failed. Must be called at once.
   void explain(membership::WorkerFailure& failure);
   std::vector<std::string> flight_recorders() const { return details_.flight_recorders(); }
 
   // ---- To the workers ----
 
   void ask_for_records();
-  // As AgentSocket::when_recorded(); without a socket at once.
+  // Does the same as AgentSocket::when_recorded(); without a socket it calls at once.
   void when_recorded(std::function<void()> call);
 
  private:
@@ -110,14 +112,14 @@ class WorkerTalk {
 
   std::uint64_t round_ = 0;
   RankNumbers ranks_;
-  std::map<int, FirstStep> first_steps_;   // by local rank, as they are said
-  std::map<int, std::string> frameworks_;  // likewise
+  std::map<int, FirstStep> first_steps_;   // by local rank, as they are reported
+  std::map<int, std::string> frameworks_;  // the same
   FailureDetails details_;
   std::shared_ptr<GpuErrorLog> gpu_errors_;  // null: none can be read. Second owner: its wait
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;
-  std::string observer_;               // beside the socket; empty: programs are not observed
-  std::shared_ptr<TimerPipe> timers_;  // null: none are wanted, or can't be had
+  std::string observer_;  // its folder, beside the socket; empty: programs are not observed
+  std::shared_ptr<TimerPipe> timers_;  // null: no timers are wanted, or there can be none
 };
 
 }  // namespace ddprun::agent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Letters of ASCII in any case, whatever the locale.
+// ASCII letters compared without case, whatever the locale.
 #pragma once
 
 #include <algorithm>

@@ -29,7 +29,7 @@ void exit_begins(int status, void*) {
       ::_exit(status);
     }).detach();
   } catch (const Error&) {
-    ::_exit(status);  // no thread can watch it
+    ::_exit(status);  // there is no thread that could watch it
   }
 }
 
@@ -46,7 +46,7 @@ BoundedCall::BoundedCall(std::function<void()> call)
       thread_(
           start_quiet_thread("ddprun-bounded", [state = state_, call = std::move(call)]() mutable {
             call();
-            call = nullptr;  // what it owns goes before the caller hears of the end
+            call = nullptr;  // destroys what it owns before the caller learns of the end
             std::lock_guard lock(state->mutex);
             state->returned = true;
             state->changed.notify_all();
@@ -83,7 +83,7 @@ void bound_exit(std::chrono::milliseconds limit) {
   std::int64_t before = limit_ms;
   while (limit.count() < before && !limit_ms.compare_exchange_weak(before, limit.count())) {
   }
-  // Handlers run in the opposite order, so each call adds one.
+  // Handlers run in the opposite order of their registration, so each call registers one more.
   if (::on_exit(exit_begins, nullptr) != 0) log_warning("on_exit: no memory");
 }
 

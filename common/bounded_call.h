@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call into a library that may never return, on a thread that can be left behind. Also a bound
-// for the process' exit, should that hang in the library.
+// Runs a call into a library that may never return, on a thread that can be left behind. Also
+// limits the time of the process' exit, in case it hangs in the library.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class BoundedCall {
   // Starts `call`, which must own (by value) all that it touches: its thread may be left behind.
   // Throws Error(kResourceExhausted) where there is no thread.
   explicit BoundedCall(std::function<void()> call);
-  // A call that still runs is left behind.
+  // Leaves a call that still runs behind.
   ~BoundedCall();
   BoundedCall(const BoundedCall&) = delete;
   BoundedCall& operator=(const BoundedCall&) = delete;
@@ -27,7 +27,7 @@ class BoundedCall {
 
  private:
   struct State;
-  const std::shared_ptr<State> state_;  // second owner: the thread
+  const std::shared_ptr<State> state_;  // shared with the thread
   std::thread thread_;
 };
 
@@ -35,11 +35,12 @@ class BoundedCall {
 // there was no thread for it, which is logged.
 bool returns_before(Deadline deadline, std::function<void()> call);
 
-// For a process in which a library hangs, or may: its exit handlers could hang as well. From now on
-// the process is gone within `limit` once it calls exit(), or main() has returned. It has the
-// status that it was given. The exit handlers that are there by now, and the destructors of such
-// static objects, can't delay that. Handlers run in the opposite order of their registration: what
-// comes after the last call runs first, and has no limit. The shortest limit counts. Any thread.
+// For a process in which a library hangs, or may hang: its exit handlers could hang as well. From
+// now on the process ends within `limit` after it has called exit(), or main() has returned. It
+// ends with the status that it was given. Exit handlers that are registered by now, and destructors
+// of such static objects, can't delay that. Handlers run in the opposite order of their
+// registration: one that is registered after the last call runs first, and has no limit. The
+// shortest limit counts. Any thread.
 void bound_exit(std::chrono::milliseconds limit);
 
 }  // namespace ddprun

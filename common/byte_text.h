@@ -13,13 +13,13 @@ namespace ddprun {
 
 std::string to_hex(std::span<const std::uint8_t> bytes);  // small letters
 
-// False where `text` isn't exactly the small-letter digits of `bytes`, whose content is undefined
-// then.
+// False if `text` isn't exactly the small-letter digits of `bytes`; their content is then
+// undefined.
 bool from_hex(std::string_view text, std::span<std::uint8_t> bytes);
 
 std::string to_base64(std::string_view bytes);
 
-// nullopt: not what to_base64() makes (other characters, a wrong length, bits left over).
+// nullopt: to_base64() can't make it (other characters, a wrong length, bits left over).
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace ddprun

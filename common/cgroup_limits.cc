@@ -24,7 +24,7 @@ bool has_word(std::string_view list, std::string_view word) {
   return false;
 }
 
-// "4:memory:/a/b" where version 1 has the controller, else "0::/a/b".
+// Returns the path from "4:memory:/a/b" if version 1 has the controller, else from "0::/a/b".
 std::optional<std::string_view> path_of(std::string_view controller, std::string_view cgroup_text,
                                         bool v2) {
   while (!cgroup_text.empty()) {
@@ -40,7 +40,7 @@ struct Mount {
   std::string_view root, point;
 };
 
-// "31 23 0:28 ROOT MOUNT_POINT options… - TYPE SOURCE SUPER_OPTIONS".
+// Parses a line "31 23 0:28 ROOT MOUNT_POINT options… - TYPE SOURCE SUPER_OPTIONS".
 std::optional<Mount> mount_of(std::string_view controller, std::string_view mountinfo_text,
                               bool v2) {
   while (!mountinfo_text.empty()) {
@@ -59,7 +59,7 @@ std::optional<Mount> mount_of(std::string_view controller, std::string_view moun
   return std::nullopt;
 }
 
-// Empty where it can't be read.
+// Returns the file's text; empty if it can't be read.
 std::string text_of(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -82,7 +82,8 @@ std::optional<CgroupPlace> cgroup_place(std::string_view controller, std::string
     below.remove_prefix(mount->root.size());
     if (!below.empty() && below.front() != '/') return std::nullopt;
   }
-  if (below.find("/..") != std::string_view::npos) return std::nullopt;  // outside our namespace
+  // The path is outside this process' namespace.
+  if (below.find("/..") != std::string_view::npos) return std::nullopt;
   while (below.ends_with('/')) below.remove_suffix(1);
   while (result.directories.size() < kMostDirectories) {
     result.directories.push_back(std::string(mount->point) + std::string(below));
@@ -124,14 +125,15 @@ std::optional<double> cpu_quota(const std::string& root) {
   std::optional<double> least;
   for (const std::string& directory : place->directories) {
     const std::string in = concat(root, directory, "/");
-    // Microseconds of each period: "150000 100000", or "max 100000".
+    // The quota and its period in microseconds: "150000 100000", or "max 100000".
     std::string text = place->is_v2 ? text_of(in + "cpu.max")
                                     : concat(text_of(in + "cpu.cfs_quota_us"), " ",
                                              text_of(in + "cpu.cfs_period_us"));
     std::ranges::replace(text, '\n', ' ');
     std::istringstream numbers(text);
     double quota = 0, period = 0;
-    if (!(numbers >> quota >> period) || quota <= 0 || period <= 0) continue;  // -1: none
+    // -1: there is no quota.
+    if (!(numbers >> quota >> period) || quota <= 0 || period <= 0) continue;
     least = std::min(least.value_or(quota / period), quota / period);
   }
   return least;

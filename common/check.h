@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DDPRUN_CHECK: a condition that only a bug can make false. Aborts with file, line and condition.
+// DDPRUN_CHECK checks a condition that only a bug can make false. It aborts with file, line and
+// condition.
 #pragma once
 
 namespace ddprun::internal {

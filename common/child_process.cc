@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// vfork(2) or fork(2), since posix_spawn(3) knows no PR_SET_PDEATHSIG.
+// Uses vfork(2) or fork(2), since posix_spawn(3) doesn't support PR_SET_PDEATHSIG.
 #include "common/child_process.h"
 
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// ThreadSanitizer turns vfork into fork: the report comes later than the call returns.
+// ThreadSanitizer turns vfork into fork, so the report comes after the call has returned.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kReportFlags = 0;
 #elif defined(__has_feature)
@@ -25,7 +25,7 @@ constexpr int kReportFlags = 0;
 constexpr int kReportFlags = O_NONBLOCK;
 #endif
 #else
-// Another thread's child may hold the other end: nobody waits for that.
+// Reads without blocking: another thread's child may hold the other end, which nobody may wait for.
 constexpr int kReportFlags = O_NONBLOCK;
 #endif
 
@@ -36,7 +36,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return all;
 }
 
-// All that the child touches, made before there is one.
+// All that the child uses. It is prepared before the child exists.
 struct Prepared {
   explicit Prepared(const ChildCommand& given)
       : command(given),
@@ -48,15 +48,14 @@ struct Prepared {
   const ChildCommand& command;
   const char* program;
   std::vector<char*> argv, envp;
-  std::vector<int> descriptors;  // the child's to change
+  std::vector<int> descriptors;  // the child may change them
   pid_t parent = ::getpid();
 };
 
-// The system call itself, since the C library keeps two for its threads, which may be ignored all
-// the same.
+// Uses the system call itself, since the C library hides two signals that may be ignored, too.
 void reset_signals(bool keeps_ignored) {
   constexpr long kIgnored = 1;
-  constexpr long kDefaultAction[4] = {0, 0, 0, 0};  // the kernel's struct: SIG_DFL, nothing else
+  constexpr long kDefaultAction[4] = {0, 0, 0, 0};  // the kernel's struct: SIG_DFL and nothing else
   constexpr std::size_t kMaskBytes = 8;
   for (int number = 1; number <= 64; ++number) {
     long now[4] = {0, 0, 0, 0};
@@ -66,9 +65,9 @@ void reset_signals(bool keeps_ignored) {
   }
 }
 
-// False, and errno says why.
+// Places the descriptors. False: errno says why.
 bool place_descriptors(std::vector<int>& descriptors, int& report) {
-  // First away from the numbers that they are to get: none must lose to another one.
+  // Moves them away from their target numbers first, so that none is overwritten.
   const int num_targets = static_cast<int>(descriptors.size());
   const auto move_away = [num_targets](int& fd) {
     if (fd >= 0 && fd < num_targets) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, num_targets);
@@ -86,15 +85,16 @@ bool place_descriptors(std::vector<int>& descriptors, int& report) {
   return true;
 }
 
-// System calls alone: this may be in the parent's memory. All signals are blocked.
+// Uses only system calls: the child may share the parent's memory. All signals are blocked.
 [[noreturn]] void become_program(Prepared& what, int report) {
   const ChildCommand& command = what.command;
   if (command.own_session) ::setsid();
   if (command.dies_with_us) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != what.parent) ::_exit(127);  // it died before the line above
+    if (::getppid() != what.parent) ::_exit(127);  // the parent died before the line above
   }
-  // Before what may take its time: SIGTERM ends a child that is held up there.
+  // Signals are reset before the steps that may block: so SIGTERM ends a child that is blocked
+  // there.
   reset_signals(command.keeps_ignored);
   ::sigprocmask(SIG_SETMASK, &command.blocked, nullptr);
   const int score =
@@ -108,7 +108,7 @@ bool place_descriptors(std::vector<int>& descriptors, int& report) {
     failure.is_of_directory = true;
   } else if (place_descriptors(what.descriptors, report)) {
     if (command.kept_descriptor >= 0) ::fcntl(command.kept_descriptor, F_SETFD, 0);
-    // No shell in the place of a file that is no program, but where PATH finds it.
+    // A file that is no program must not be run by a shell, except where PATH finds it.
     const auto execute = std::strchr(what.program, '/') ? ::execve : ::execvpe;
     execute(what.program, what.argv.data(), what.envp.data());
   }
@@ -124,9 +124,9 @@ bool place_descriptors(std::vector<int>& descriptors, int& report) {
                    number);
 }
 
-// A child that shares our memory holds this thread up until it is executed.
+// Starts the child. If it shares this process' memory, this thread waits until it is executed.
 pid_t make_child(Prepared& what, int report, bool shares_memory) {
-  // Handlers of this program must not run in the child.
+  // All signals are blocked, so that this program's handlers don't run in the child.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);

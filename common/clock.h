@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 class Deadline {
  public:
   explicit Deadline(Clock::time_point at) : at_(at) {}
-  // Any unit and size: a negative time-out has expired, and one that the clock can't hold
+  // Takes any unit and size. A negative time-out has expired. One that the clock can't hold
   // ("milliseconds::max()" for "never") ends in 100 years.
   template <typename Rep, typename Period>
   static Deadline after(std::chrono::duration<Rep, Period> timeout) {
@@ -27,12 +27,12 @@ class Deadline {
   Clock::time_point at() const { return at_; }
   bool expired() const { return Clock::now() >= at_; }
 
-  // Time left, never negative.
+  // Returns the time left, never negative.
   Clock::duration remaining() const {
     return std::max(at_ - Clock::now(), Clock::duration::zero());
   }
 
-  // Time left for poll(2): rounded up so that a wait never ends early, at most 24 days.
+  // Returns the time left for poll(2): rounded up so that a wait never ends early, at most 24 days.
   int poll_timeout_ms() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining()).count();
     return static_cast<int>(std::min<long long>(left, 2'000'000'000));
@@ -42,7 +42,7 @@ class Deadline {
   Clock::time_point at_;
 };
 
-// The earlier one of two, where nullopt is never.
+// Sets `deadline` to the earlier one of two, where nullopt means never.
 inline void keep_earlier(std::optional<Clock::time_point>& deadline,
                          const std::optional<Clock::time_point>& at) {
   if (at && (!deadline || *at < *deadline)) deadline = at;

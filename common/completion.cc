@@ -12,8 +12,8 @@ namespace {
 
 using Flags = std::vector<CompletedFlag>;
 
-// Words of the command line are walked through to find PROGRAM or the command: `flag` is the one
-// that waits for its value. In bash "=" is a word of its own.
+// The script goes through the words of the command line to find PROGRAM or the command. `flag` is
+// the one that waits for its value. In bash "=" is a word of its own.
 constexpr char kBash[] = R"sh(# bash completion of @NAME@: eval "$(@NAME@ --print-completion bash)"
 _@NAME@() {
   local cur=${COMP_WORDS[COMP_CWORD]} word flag= command= i
@@ -42,7 +42,7 @@ constexpr char kBashOfProgram[] = R"sh(  if [ "$i" -lt "$COMP_CWORD" ]; then
   fi
 )sh";
 
-// Flags spelled with "_" are known ("!": and not offered, but where "_" was typed).
+// Flags spelled with "_" are accepted, but marked with "!": they are offered only after a "_".
 constexpr char kZsh[] = R"sh(#compdef @NAME@
 # zsh completion of @NAME@: a file named _@NAME@ in a directory of $fpath
 _@NAME@() {
@@ -95,7 +95,7 @@ std::string underscored(std::string name) {
   return name;
 }
 
-// Flags that can be spelled with "_", so spelled.
+// Returns the flags whose names have a "-", spelled with "_".
 Flags with_underscores(const Flags& flags) {
   Flags spelled;
   for (CompletedFlag flag : flags) {
@@ -107,7 +107,7 @@ Flags with_underscores(const Flags& flags) {
   return spelled;
 }
 
-// The program's and its commands' flags; the first one of each name.
+// Returns the flags of the program and its commands; of flags with one name only the first.
 Flags all_flags(const CompletedProgram& program) {
   Flags all = program.flags;
   for (const CompletedCommand& command : program.commands) {
@@ -118,7 +118,7 @@ Flags all_flags(const CompletedProgram& program) {
   return all;
 }
 
-// Words that a flag's value may be: "N|auto|gpu" → auto, gpu.
+// Returns the words that a flag's value may be: "N|auto|gpu" → auto, gpu.
 std::string value_words(const CompletedFlag& flag) {
   std::vector<std::string_view> words;
   std::string_view rest = flag.value;
@@ -150,7 +150,7 @@ std::string dashed(const Flags& flags, bool only_with_value = false) {
   return listed(words, " ");
 }
 
-// In single quotes, where `also` are letters that want a "\" there.
+// Puts a text into single quotes. `also` are letters that need a "\" there.
 std::string single_quoted(std::string_view text, std::string_view also = {}) {
   std::string result;
   for (const char letter : text) {
@@ -203,7 +203,7 @@ std::string bash(const CompletedProgram& program) {
   return script;
 }
 
-// `hide`: before each, where it is a spelling that is not offered by itself.
+// `hide` is put before each flag whose spelling is not offered.
 std::string zsh_specs(const Flags& flags, const char* hide = "") {
   std::string specs;
   for (const CompletedFlag& flag : flags) {

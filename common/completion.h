@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion of a program's flags and their values, by the shells. Pure.
+// Completion of a program's flags and their values by shells. Pure.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace ddprun {
 struct CompletedFlag {
   std::string name;  // "on-join"
   char letter = 0;   // 0: none
-  // Its value, as --help shows it; empty: nothing. Words in small letters between "|" are
-  // offered; files for FILE and PATH, directories for DIR.
+  // Its value, as --help shows it; empty: it has none. Words in small letters between "|" are
+  // offered. FILE and PATH offer files, DIR offers directories.
   std::string value;
   std::string help;  // one line
 };
@@ -27,20 +27,21 @@ struct CompletedCommand {
 struct CompletedProgram {
   std::string name;
   std::vector<CompletedFlag> flags;
-  std::vector<CompletedCommand> commands = {};  // one of them comes first; empty: it has none
-  // ddprun's way: the first word is a program, what follows is that one's own, and flags may be
-  // spelled with "_".
+  // The first argument is one of them; empty: it has none.
+  std::vector<CompletedCommand> commands = {};
+  // True for ddprun: the first word is a program, the words after it belong to that program, and
+  // flags may be spelled with "_".
   bool starts_another = false;
 };
 
-// To be read by "bash", "zsh", "fish" or "tcsh"; empty: another shell.
+// Returns the script for "bash", "zsh", "fish" or "tcsh"; empty: another shell.
 std::string completion_script(const CompletedProgram& program, std::string_view shell);
 
-// CLI11's name of a type as CompletedFlag::value. A text may be a file's name.
+// Returns CLI11's name of a type as CompletedFlag::value. A text may be a file's name.
 std::string completed_value(const std::string& type_name);
 
-// The flags of a program that CLI11 reads: those that --help shows. App: CLI::App, which the
-// program that has one includes.
+// Returns the flags of a program that CLI11 reads: those that --help shows. App is CLI::App; the
+// caller includes CLI11.
 template <typename App>
 std::vector<CompletedFlag> completed_flags(const App& app) {
   std::vector<CompletedFlag> flags;
@@ -66,7 +67,7 @@ CompletedProgram completed_program(const App& app) {
   return program;
 }
 
-// The flag that asks for the script; `shell` stays empty where it isn't given.
+// Adds the flag that asks for the script; `shell` stays empty if it isn't given.
 template <typename App>
 void add_completion(App& app, std::string& shell) {
   const std::function<std::string(const std::string&)> check = [](const std::string& text) {

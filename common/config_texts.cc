@@ -31,7 +31,7 @@ std::string directory_of(const std::string& path) {
 
 enum class Absence { kPresent, kNotThere, kHidden };
 
-// The whole file, where `absence` says that there is one.
+// Returns the whole file, if `absence` says that it is there.
 std::string read_config(const std::string& path, bool is_named, Absence* absence) {
   *absence = Absence::kPresent;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

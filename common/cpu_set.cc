@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-// The number that `text` begins with, taken from it.
+// Takes the number at the beginning of `text` off it.
 std::optional<int> take_number(std::string_view& text) {
   int number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -23,7 +23,7 @@ class CpuSet {
     for (const int cpu : cpus) add(cpu);
   }
 
-  // 0 ≤ cpu < kMostCpus.
+  // `cpu` must be 0 or more, and less than kMostCpus.
   void add(int cpu) { words_[word(cpu)] |= bit(cpu); }
   void add(const CpuSet& others) {
     for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= others.words_[i];
@@ -49,7 +49,7 @@ class CpuSet {
   }
   bool operator==(const CpuSet&) const = default;
 
-  // As the kernel's masks have it, lowest CPU first.
+  // Returns the words in the form of the kernel's masks, lowest CPU first.
   const Words& words() const { return words_; }
 
  private:
@@ -59,8 +59,8 @@ class CpuSet {
   Words words_{};
 };
 
-// "0-3,8" and back, as the kernel's lists have it; a trailing newline is allowed. nullopt: no list,
-// or a CPU beyond kMostCpus.
+// These read and write "0-3,8", as the kernel's lists; a trailing newline is allowed. nullopt: it
+// is no list, or names a CPU beyond kMostCpus.
 std::optional<CpuSet> parse_cpu_list(std::string_view text);
 std::string to_text(const CpuSet& cpus);
 

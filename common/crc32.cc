@@ -16,7 +16,7 @@ constexpr std::size_t kNumSlices = 8;
 
 using Tables = std::array<std::array<std::uint32_t, 256>, kNumSlices>;
 
-// tables[k][b]: what byte b comes to when k more bytes follow it.
+// tables[k][b] is the effect of byte b when k more bytes follow it.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -7,7 +7,7 @@
 
 namespace ddprun {
 
-// Continues the CRC `checksum` (0: no bytes so far) over `bytes`. About 2 GB/s.
+// Continues the CRC `checksum` (0: no bytes so far) over `bytes`, at about 2 GB/s.
 std::uint32_t crc32(std::uint32_t checksum, std::string_view bytes);
 
 }  // namespace ddprun

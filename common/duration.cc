@@ -37,7 +37,7 @@ std::optional<double> seconds_of_clock(std::string_view text) {
     more = colon != std::string_view::npos;
     const auto parsed = parse_decimal(text.substr(0, colon));
     if (!parsed || parts == 3) return std::nullopt;
-    const double hours_or_60 = parts == 0 ? 24 : 60;  // behind days the first one is of hours
+    const double hours_or_60 = parts == 0 ? 24 : 60;  // after days the first part is hours
     if (!std::exchange(is_first, false) && *parsed >= hours_or_60) return std::nullopt;
     seconds = seconds * 60 + *parsed;
     if (more) text.remove_prefix(colon + 1);

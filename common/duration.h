@@ -9,15 +9,15 @@
 
 namespace ddprun {
 
-// "17", "2.5": 0 or more. nullopt: it is no such number.
+// Parses "17", "2.5": 0 or more. nullopt: it is no such number.
 std::optional<double> parse_decimal(std::string_view text);
 
-// "90", "90s", "15m", "2h", "1d", and Slurm's "MM:SS", "HH:MM:SS", "D-HH:MM:SS". The first part
-// may be any number ("90:00"), those behind it are as on a clock. At most 1,000 days. nullopt: it
-// is none.
+// Parses "90", "90s", "15m", "2h", "1d", and Slurm's "MM:SS", "HH:MM:SS", "D-HH:MM:SS". The first
+// part may be any number ("90:00"), the later ones are as on a clock. At most 1,000 days. nullopt:
+// it is no duration.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-// In seconds, rounded to tenths.
+// Returns seconds, rounded to tenths.
 double seconds_in_tenths(std::chrono::nanoseconds time);
 
 // 12345 µs → "12.3 ms".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The message and exit code of a ddprun program that an exception ends.
+// Chooses the message and the exit code when an exception ends a ddprun program.
 #pragma once
 
 #include <exception>
@@ -23,8 +23,8 @@ struct Ending {
 };
 
 // Error: its own text and exit_code_for(). WriteError: its own text and kOutputLost. Asio without a
-// free descriptor: the limit, how to raise it, and kUsage. Anything else: an internal error and
-// kInternal.
+// free descriptor: the limit, how to raise it, and kUsage. Any other exception: an internal error
+// and kInternal.
 Ending ending_by(const std::exception& error);
 
 }  // namespace ddprun

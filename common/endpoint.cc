@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// "::1", "fe80::1%eth0".
+// Parses "::1", "fe80::1%eth0".
 std::optional<in6_addr> ipv6_of(const std::string& text) {
   in6_addr address{};
   const bool is_one = ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &address) == 1;
@@ -36,7 +36,7 @@ bool names_loopback(std::string_view host) {
 }
 
 std::string network_of(const std::string& address) {
-  // Any program of this machine can come from each of the 16 million.
+  // Any program of this machine can use each of these 16 million addresses.
   if (address.starts_with("127.") && address != "127.0.0.1") return "127.0.0.0/8";
   auto bytes = ipv6_of(address);
   if (!bytes || IN6_IS_ADDR_V4MAPPED(&*bytes)) return address;

@@ -23,24 +23,25 @@ struct Endpoint {
 inline constexpr std::size_t kMaxHostBytes = 255;
 
 // Whether `text` can be a host: a name, or an IPv4 or IPv6 address (without brackets). A name has
-// ASCII's letters and digits, ".", "-", "_", "%", "," and characters beyond ASCII. So a shell would
-// read nothing in it (ssh's ProxyCommand has it as %h).
+// ASCII letters and digits, ".", "-", "_", "%", "," and characters beyond ASCII. So it is harmless
+// in a shell's command (ssh's ProxyCommand has it as %h).
 bool is_host(std::string_view text);
 
-// Reads "host", "host:port", "[v6]", "[v6]:port", ":port" (host empty). A bare IPv6 address with no
-// port ("::1") is taken whole. nullopt: empty, a port that is no number in 0…65535, no host.
+// Parses "host", "host:port", "[v6]", "[v6]:port", ":port" (host empty). A bare IPv6 address
+// without a port ("::1") is a host. nullopt: it is empty, the port is no number in 0…65535, or it
+// is no host.
 std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
-// Loopback as somebody wrote it, as against a name that merely resolves to it: "localhost" in any
-// case, or an address in any of its notations ("127.1", "2130706433", "::ffff:127.0.0.1").
+// Whether the text itself names loopback, unlike a name that merely resolves to it: "localhost" in
+// any case, or an address in any of its notations ("127.1", "2130706433", "::ffff:127.0.0.1").
 bool names_loopback(std::string_view host);
 
-// The owner of a numeric address. IPv6: its network of 64 bits, "2001:db8::/64", since who has one
-// address has all of it. IPv4: the address itself, but "127.0.0.0/8" for all of loopback beyond
-// 127.0.0.1.
+// Returns the network that one owner of a numeric address has. IPv6: 64 bits, "2001:db8::/64",
+// since the owner of one address has all of them. IPv4: the address itself, but "127.0.0.0/8" for
+// all of loopback beyond 127.0.0.1.
 std::string network_of(const std::string& address);
 
-// The inverse: "host:port" or "[v6]:port".
+// Returns "host:port" or "[v6]:port".
 std::string to_string(const Endpoint& endpoint);
 
 }  // namespace ddprun

@@ -19,17 +19,17 @@ struct EndpointList {
   std::string problem;              // completes "--rdzv-endpoint=TEXT: "; empty: there is none
 };
 
-// Parses HOST[:PORT], or up to kMaxEndpoints of them: separated by commas, no two the same. If
+// Parses HOST[:PORT], or up to kMaxEndpoints of them, separated by commas, no two the same. If
 // there are several, none may have port 0.
 EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port);
 
-// As parse_endpoints(), for servers that run already: even a single one may not have port 0.
+// Does the same for servers that run already: even a single one may not have port 0.
 EndpointList parse_servers(std::string_view text, std::uint16_t default_port);
 
-// The inverse: "a:29400,b:29400".
+// Returns "a:29400,b:29400".
 std::string to_string(const std::vector<Endpoint>& endpoints);
 
-// "port 99999 is above 65535" where that is what is wrong with `text`, as HOST:PORT; else empty.
+// Returns "port 99999 is above 65535" if that is wrong in `text`, as HOST:PORT; else "".
 std::string port_problem(std::string_view text);
 
 }  // namespace ddprun

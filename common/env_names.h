@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every environment variable that ddprun reads or sets for its workers, spelled once.
+// The name of every environment variable that ddprun reads or sets for its workers.
 #pragma once
 
 #include <array>
@@ -7,10 +7,10 @@
 
 namespace ddprun::env {
 
-// torchrun's, set for each worker.
+// These are torchrun's variables, set for each worker.
 inline constexpr char kRank[] = "RANK";
 inline constexpr char kLocalRank[] = "LOCAL_RANK";
-// With --virtual-local-rank, where LOCAL_RANK is 0 for all.
+// It is set with --virtual-local-rank, where LOCAL_RANK is 0 for all.
 inline constexpr char kTrueLocalRank[] = "DDPRUN_LOCAL_RANK";
 inline constexpr char kGroupRank[] = "GROUP_RANK";  // node rank
 inline constexpr char kRoleRank[] = "ROLE_RANK";
@@ -37,16 +37,16 @@ inline constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";
 
-// ddprun's own, set for each worker.
+// These are ddprun's own, set for each worker.
 inline constexpr char kRound[] = "DDPRUN_ROUND";         // 1, 2, …
 inline constexpr char kNodeAddr[] = "DDPRUN_NODE_ADDR";  // this node, as peers reach it
-inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // node rank 0, likewise
+inline constexpr char kMasterNodeAddr[] = "DDPRUN_MASTER_NODE_ADDR";  // the same for node rank 0
 // The agent's Unix socket for its workers (docs/agent-socket.md).
 inline constexpr char kAgentSocket[] = "DDPRUN_AGENT_SOCKET";
-// "inplace": a worker whose peer has died may go on in the next round (docs/inplace.md); else
-// unset.
+// "inplace": a worker whose peer has died may go on in the next round (docs/inplace.md). Otherwise
+// it is unset.
 inline constexpr char kRecovery[] = "DDPRUN_RECOVERY";
-// Width of our terminal, with several workers on the node; unset where there is no terminal.
+// The width of the agent's terminal, with several workers on the node; unset without a terminal.
 inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 
 // Names above that a worker never gets from its user: ddprun sets or removes them.
@@ -56,36 +56,36 @@ inline constexpr std::array<std::string_view, 23> kOfWorkers = {
     kRestartCount, kMaxRestarts,    kRunId,          kUseAgentStore, kErrorFile,  kSignalsToHandle,
     kRound,        kNodeAddr,       kMasterNodeAddr, kAgentSocket,   kRecovery};
 
-// Set by spawn() for its ranks (docs/spawn.md): "<call> <rank> <descriptor>".
+// spawn() sets it for its ranks (docs/spawn.md): "<call> <rank> <descriptor>".
 inline constexpr char kSpawn[] = "DDPRUN_SPAWN";
 
-// Read by the worker SDK: the file to load instead of the one that a search would find.
+// The worker SDK reads these: the file to load instead of the one that a search would find.
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
 inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 
-// Read by the worker SDK (docs/flight-recorder.md): how many operations the flight recorder holds
-// (0: off). Also a directory for its files in place of the error file's.
+// The worker SDK reads these (docs/flight-recorder.md). The first is how many operations the flight
+// recorder holds (0: off), the second a directory for its files in place of the error file's.
 inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
 inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
-// Words with commas between: "collectives" compares calls before NCCL's, "nan" looks for NaN in
+// Words separated by commas: "collectives" compares calls before NCCL's, "nan" looks for NaN in
 // gradients, "times" measures NCCL's operations on the GPU.
 inline constexpr char kDebug[] = "DDPRUN_DEBUG";
-// For tests alone; a build without tests and bench doesn't read it
+// It is for tests alone; a build without tests and bench doesn't read it
 // (worker_sdk/core/nccl/device_identity.h).
 inline constexpr char kTestGpu[] = "DDPRUN_TEST_GPU";
 
-// Read by ddprun: the file to load in place of the NVML that a search would find.
+// ddprun reads it: the file to load in place of the NVML that a search would find.
 inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
 
-// Read by ddprunctl doctor: a file of thresholds, where no flag names one.
+// ddprunctl doctor reads it: a file of thresholds, if no flag names one.
 inline constexpr char kDoctorThresholds[] = "DDPRUN_DOCTOR_THRESHOLDS";
 
-// Read by NCCL: where its RAS service listens; whether the device keeps the order in which a thread
-// launches on several communicators (1; NCCL ≥ 2.26).
+// NCCL reads these: the address of its RAS service, and whether the device keeps the order in which
+// a thread launches on several communicators (1; NCCL ≥ 2.26).
 inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
 inline constexpr char kNcclLaunchOrderImplicit[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
 
-// Read by the launcher.
+// The launcher reads these.
 inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";
 inline constexpr char kPetRdzvEndpoint[] = "PET_RDZV_ENDPOINT";
 inline constexpr char kPetMasterAddr[] = "PET_MASTER_ADDR";
@@ -94,12 +94,14 @@ inline constexpr char kRdzvId[] = "DDPRUN_RDZV_ID";
 inline constexpr char kPetRdzvId[] = "PET_RDZV_ID";
 // PET_<FLAG> (upper case, "_" for "-") gives a flag its value where the command line has none.
 inline constexpr char kPetPrefix[] = "PET_";
-inline constexpr char kOwnPrefix[] = "DDPRUN_";            // likewise, and stronger
-inline constexpr char kTokenFile[] = "DDPRUN_TOKEN_FILE";  // a path; also of ddprund, ddprunctl
+inline constexpr char kOwnPrefix[] = "DDPRUN_";  // the same, but it wins over PET_
+// A path; ddprund and ddprunctl read it, too.
+inline constexpr char kTokenFile[] = "DDPRUN_TOKEN_FILE";
 inline constexpr char kConfig[] = "DDPRUN_CONFIG";
 inline constexpr char kShutdownTimeout[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";         // torchrun's
-inline constexpr char kExitBarrierTimeout[] = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT";  // likewise
-inline constexpr char kLogLevel[] = "LOGLEVEL";  // likewise: DEBUG, INFO, WARNING, ERROR, CRITICAL
+inline constexpr char kExitBarrierTimeout[] = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT";  // torchrun's
+// torchrun's: DEBUG, INFO, WARNING, ERROR, CRITICAL.
+inline constexpr char kLogLevel[] = "LOGLEVEL";
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
 inline constexpr char kPythonPath[] = "PYTHONPATH";
 inline constexpr char kPath[] = "PATH";
@@ -111,32 +113,34 @@ inline constexpr char kXdgStateHome[] = "XDG_STATE_HOME";
 // A folder that all nodes of a Slurm step share; empty: there is none (docs/security.md).
 inline constexpr char kSharedDir[] = "DDPRUN_SHARED_DIR";
 
-// "CLIENT PORT SERVER PORT": set by sshd, read by the agent of --hosts (docs/ssh.md).
+// sshd sets it to "CLIENT PORT SERVER PORT"; the agent of --hosts reads it (docs/ssh.md).
 inline constexpr char kSshConnection[] = "SSH_CONNECTION";
-// Set by that agent for its ddprun: which descriptors it has.
+// That agent sets it for its ddprun: which descriptors it has.
 inline constexpr char kUnderChannel[] = "DDPRUN_UNDER_CHANNEL";
-// Set by ddprunctl submit for the ddprun of a job over ssh: the job's id, by which ddprunctl knows
-// its processes again (docs/submit.md).
+// ddprunctl submit sets it for the ddprun of a job over ssh: the job's id, by which ddprunctl finds
+// the job's processes again (docs/submit.md).
 inline constexpr char kSubmittedAs[] = "DDPRUN_SUBMITTED_AS";
 
-// Slurm's, of the step that ddprun runs in.
+// These are Slurm's, for the step that ddprun runs in.
 inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";
-inline constexpr char kSlurmJobNumNodes[] = "SLURM_JOB_NUM_NODES";  // of all steps
+inline constexpr char kSlurmJobNumNodes[] = "SLURM_JOB_NUM_NODES";  // nodes of all steps
 inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
 inline constexpr char kSlurmClusterName[] = "SLURM_CLUSTER_NAME";
 inline constexpr char kSlurmRestartCount[] = "SLURM_RESTART_COUNT";  // of the job; unset: 0
 inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
 inline constexpr char kSlurmStepNumTasks[] = "SLURM_STEP_NUM_TASKS";
-inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";               // 0 = first node of the list
-inline constexpr char kSlurmJobEndTime[] = "SLURM_JOB_END_TIME";     // seconds since 1970
-inline constexpr char kSlurmTopologyAddr[] = "SLURM_TOPOLOGY_ADDR";  // switches and node, dotted
+inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";            // 0 = first node of the list
+inline constexpr char kSlurmJobEndTime[] = "SLURM_JOB_END_TIME";  // seconds since 1970
+// Switches and node, separated by dots.
+inline constexpr char kSlurmTopologyAddr[] = "SLURM_TOPOLOGY_ADDR";
 inline constexpr char kSlurmTopologyAddrPattern[] = "SLURM_TOPOLOGY_ADDR_PATTERN";
 
-// PBS', of the job that ddprun runs in.
+// These are PBS', for the job that ddprun runs in.
 inline constexpr char kPbsJobId[] = "PBS_JOBID";
-inline constexpr char kPbsNodeFile[] = "PBS_NODEFILE";   // a path: a host a line
+// The path of a file with a host on each line.
+inline constexpr char kPbsNodeFile[] = "PBS_NODEFILE";
 inline constexpr char kPbsTaskNumber[] = "PBS_TASKNUM";  // 1: the job's script
-// The kubelet's, in the pods of an Indexed Job: 0 = the first one.
+// The kubelet sets it in the pods of an Indexed Job: 0 = the first one.
 inline constexpr char kJobCompletionIndex[] = "JOB_COMPLETION_INDEX";
 
 }  // namespace ddprun::env

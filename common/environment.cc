@@ -19,7 +19,7 @@ void add(std::string_view text, Environment& environment) {
   environment.emplace(text.substr(0, equals), text.substr(equals + 1));
 }
 
-// The other host, its login and its terminal have their own.
+// Variables that the other host, its login and its terminal have themselves.
 constexpr std::string_view kOwnNames[] = {"_",
                                           "COLUMNS",
                                           "DISPLAY",
@@ -54,7 +54,8 @@ constexpr std::string_view kOwnNames[] = {"_",
 constexpr std::string_view kOwnPrefixes[] = {
     "BASH_", "DBUS_", "DESKTOP_", "DDPRUN_",  "PET_",       "SESSION_", "SSH_",
     "TERM_", "TMUX",  "VTE_",     "WAYLAND_", "XAUTHORITY", "XDG_"};
-// Forwarded in spite of their prefix: workers read them, and they don't describe the machine.
+// Variables that are forwarded in spite of their prefix: workers read them, and they don't describe
+// the machine.
 constexpr std::string_view kForwarded[] = {"DDPRUN_CUDART_LIBRARY", "DDPRUN_NCCL_LIBRARY",
                                            "DDPRUN_NVML_LIBRARY"};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception type. Its code says what the caller can do; its message what happened, to whom,
-// and what to do next.
+// The one exception type. Its code says what the caller can do. Its message says what happened, to
+// whom, and what to do next.
 #pragma once
 
 #include <stdexcept>
@@ -21,7 +21,7 @@ enum class ErrorCode {
   kSystem,             // The operating system refused: the message has the call and errno's text.
 };
 
-// "timeout", "peer lost", … for logs and reports.
+// Returns "timeout", "peer lost", … for logs and reports.
 const char* to_string(ErrorCode code);
 
 class Error : public std::runtime_error {
@@ -33,11 +33,11 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// Throws Error "<what>: <strerror(error_number)>": kResourceExhausted where descriptors ran out,
-// else kSystem.
+// Throws Error "<what>: <strerror(error_number)>": kResourceExhausted if descriptors ran out, else
+// kSystem.
 [[noreturn]] void throw_system_error(const std::string& what, int error_number);
 
-// The text of an errno value, thread-safe.
+// Returns the text of an errno value; thread-safe.
 std::string errno_text(int error_number);
 
 }  // namespace ddprun

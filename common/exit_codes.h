@@ -15,18 +15,18 @@ enum class ExitCode : int {
   kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
   kNoProgress = 76,             // Restarts brought no progress: don't requeue.
   kTimeLimit = 124,             // A worker hung, or the job's time limit was reached.
-  // Otherwise: the first failing worker's own code, or 128 + signal.
+  // Any other status is the first failing worker's own code, or 128 + signal.
 };
 
-// A worker's exit code where its program could not be executed, as shells have it.
+// A worker's exit codes if its program could not be executed, as in shells.
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
-// Exit code of a program that an Error ends before its work begins. It is kUsage if the user can
-// fix it (a bad value, a port in use, a limit), else the cause's own.
+// Returns the exit code of a program that an Error ends before its work begins. It is kUsage if the
+// user can fix the error (a bad value, a port in use, a limit), else the cause's own code.
 ExitCode exit_code_for(ErrorCode code);
 
-// Exit status for a process that a signal ended.
+// Returns the exit status for a process that a signal ended.
 constexpr int exit_status_for_signal(int signal_number) { return 128 + signal_number; }
 
 }  // namespace ddprun

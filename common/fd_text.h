@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole texts, read from a descriptor and written to one.
+// Reads whole texts from a descriptor and writes them to one.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@ namespace ddprun {
 
 struct ReadText {
   std::string text;
-  int error = 0;  // errno of a read that failed: EAGAIN, too; the text is what came before it
+  int error = 0;  // errno of a failed read, EAGAIN too; the text is what came before it
 };
 
-// From where `fd` stands to its end, or `most` bytes.
+// Reads from the position of `fd` to its end, or `most` bytes.
 ReadText read_text(int fd, std::size_t most);
 
-// All of it. Returns 0, or errno of what broke it off: ENOSPC where nothing more was taken.
+// Writes all of it. Returns 0, or errno of the error that stopped it: ENOSPC if nothing more was
+// taken.
 int write_text(int fd, std::string_view text);
 
 }  // namespace ddprun

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many lines a log takes about peers that may be hostile: some at once, then so many a second.
+// Limits the lines in a log about peers that may be hostile: some at once, then so many a second.
 // Pure.
 #pragma once
 

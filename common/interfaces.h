@@ -13,21 +13,21 @@ struct InterfaceAddress {
   std::string interface;  // "eth0"
   SocketAddress address;
   bool is_up = false;
-  bool is_loopback = false;  // the interface, whatever the address
+  bool is_loopback = false;  // whether the interface is, whatever the address
 };
 
-// IPv4 and IPv6, in the kernel's order; an interface with several is there for each. Empty where
-// the kernel doesn't say.
+// Returns IPv4 and IPv6 addresses, in the kernel's order; an interface is listed once for each of
+// its addresses. Empty if the kernel doesn't say.
 std::vector<InterfaceAddress> interface_addresses();
 
-// The interface "lo" is up; also where the kernel doesn't say.
+// Whether the interface "lo" is up; true also if the kernel doesn't say.
 bool loopback_is_up();
 
-// The name of the interface that has this numeric address; empty: none.
+// Returns the name of the interface that has this numeric address; empty: none.
 std::string interface_of(const std::string& address);
 
-// How the names of such interfaces begin: the loopback's, or made for containers or virtual
-// machines ("veth"); it leads to no other host. Empty: it is none.
+// Returns the beginning of the names of such interfaces, if this one leads to no other host. It is
+// the loopback's, or one made for containers or virtual machines ("veth"). Empty: it is a real one.
 std::string virtual_kind(const std::string& name);
 inline bool is_virtual_interface(const std::string& name) { return !virtual_kind(name).empty(); }
 

@@ -23,9 +23,9 @@ namespace {
 
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
 constexpr std::size_t kEllipsisBytes = 3;
-constexpr std::size_t kStackBytes = 4096;  // as Boost's own parser has
+constexpr std::size_t kStackBytes = 4096;  // the same size as in Boost's own parser
 
-// Builds the value, as the handler of Boost's own parser does, within max_object_size.
+// Builds the value as the handler of Boost's own parser does, but within max_object_size.
 struct ValueBuilder {
   explicit ValueBuilder(std::span<unsigned char> buffer)
       : values({}, buffer.data(), buffer.size()) {}
@@ -60,7 +60,7 @@ struct ValueBuilder {
   boost::json::value_stack values;
 };
 
-// Text that the other side has cut already is not cut again.
+// Cuts a text, unless the other side has cut it already.
 std::string clip(std::string text, std::size_t max_bytes) {
   if (text.size() <= max_bytes + kEllipsisBytes) return text;
   return clean_utf8(text, max_bytes);
@@ -191,7 +191,7 @@ std::vector<std::string> JsonFields::texts(std::string_view name, std::size_t ma
   return result;
 }
 
-// Not concat(): it is made for each object, and wanted for none that is as it should be.
+// Doesn't use concat(), to be fast: it is called for each object, and its result is rarely needed.
 std::string JsonFields::where_of(std::string_view name) const {
   return std::string(where_).append(": ").append(name);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON in and out, on top of Boost.JSON. The worker SDK, which needs no Boost, writes its few lines
-// with json_text(). Pure.
+// Reads and writes JSON, on top of Boost.JSON. The worker SDK, which needs no Boost, writes its few
+// lines with json_text(). Pure.
 #pragma once
 
 #include <boost/json/error.hpp>
@@ -19,41 +19,42 @@
 
 namespace ddprun {
 
-// Limit of texts for people: all other agents get what one agent says.
+// The limit of texts for people: the text of one agent goes to all others.
 inline constexpr std::size_t kMaxShownBytes = 4096;
 
-// An object with more members is refused before it is built: the hash of Boost's objects can be
-// foreseen, so keys may be chosen that all collide. Our largest objects have a tenth of that.
+// An object with more members is refused before it is built. The hash of Boost's objects is
+// predictable, so a sender could choose keys that all collide. ddprun's largest objects have a
+// tenth of that.
 inline constexpr std::size_t kMostJsonMembers = 1000;
 inline constexpr std::size_t kMostJsonDepth = 32;
 
-// All JSON that others have written is read by these. The last one of members with one key counts.
-// `error` says that it is no JSON, is deeper than that or has too many members; then null is
-// returned. `memory` outlives the value.
+// These parse all JSON that others have written. If a key occurs twice, its last member counts.
+// `error` is set if the text is no JSON, is deeper than `max_depth` or has too many members; then
+// null is returned. `memory` outlives the value.
 boost::json::value parsed_json(std::string_view text, boost::json::error_code& error,
                                std::size_t max_depth = kMostJsonDepth,
                                boost::json::storage_ptr memory = {});
-// Throws Error(kProtocol) instead, with json_problem().
+// Does the same, but throws Error(kProtocol) with json_problem().
 boost::json::value parsed_json(std::string_view text);
-// The same for an object alone.
+// Does the same, and accepts only an object.
 boost::json::object parsed_object(std::string_view text);
-// nullopt: it is no such JSON, or no object.
+// nullopt: the text is no such JSON, or no object.
 std::optional<boost::json::object> parse_object(std::string_view text,
                                                 std::size_t max_depth = kMostJsonDepth);
 
-// Says what is wrong, without the place in the library.
+// Returns what is wrong, without the place in the library's code.
 std::string json_problem(const boost::json::error_code& error);
 
-// Tells people what is wrong with JSON that somebody else wrote. An Error: its own text. An
-// exception of the JSON library: its message, without the place in the library. Anything else: a
-// field is missing or of another type.
+// Tells people what is wrong with JSON that somebody else wrote. An Error has its own text. An
+// exception of the JSON library has its message, without the place in the library's code. Any other
+// exception: a field is missing or of another type.
 std::string json_trouble(const std::exception& error);
 
-// Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
-// range.
+// Every getter throws Error(kProtocol) that names the field if it is missing, of another type, or
+// out of range.
 class JsonFields {
  public:
-  static constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; longer ones are refused
+  static constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; a longer one is an error
 
   // `where` begins every error: "message \"join\"". The object must outlive this.
   JsonFields(const boost::json::object& object, std::string where);
@@ -71,9 +72,9 @@ class JsonFields {
   double real(std::string_view name) const;                     // finite
   bool boolean(std::string_view name) const;
   std::string text(std::string_view name) const;
-  // For people only: cut to about `max_bytes`, see clean_utf8.
+  // For people only: the text is cut to about `max_bytes`, see clean_utf8().
   std::string clipped(std::string_view name, std::size_t max_bytes) const;
-  // Each cut likewise.
+  // Each text is cut in the same way.
   std::vector<std::string> texts(std::string_view name, std::size_t max_count,
                                  std::size_t max_bytes) const;
   JsonFields object(std::string_view name) const;
@@ -88,18 +89,18 @@ class JsonFields {
   std::string where_;
 };
 
-// As JSON integers that the getters take: what is out of their range becomes its limit.
+// These return JSON integers that the getters accept: a value out of their range becomes its limit.
 std::int64_t time_value(std::chrono::milliseconds time);
 std::int64_t counter_value(std::uint64_t value);
 
-// `text` with U+FFFD for each byte that isn't part of valid UTF-8. Text beyond `max_bytes` is cut
-// off and "…" is appended, so the result has up to 3 bytes more.
+// Returns `text` with U+FFFD for each byte that isn't part of valid UTF-8. Text beyond `max_bytes`
+// is cut off and "…" is appended, so the result has up to 3 bytes more.
 std::string clean_utf8(std::string_view text, std::size_t max_bytes);
 boost::json::string clean_text(std::string_view text, std::size_t max_bytes = kMaxShownBytes);
-// As clean_text(), with spaces for control characters: JSON needs six bytes for one of those.
+// Does the same, with spaces for control characters: JSON needs six bytes for one of those.
 boost::json::string line_text(std::string_view text, std::size_t max_bytes);
 
-// `text` as log.h's one_line() makes it.
+// Returns `text` as log.h's one_line() makes it.
 boost::json::string shown_line(std::string_view text);
 
 }  // namespace ddprun

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds values in JSON that anybody may have written, by the keys that lead to them, outermost
-// first. A value that is missing or of another type is null, empty, 0 or nullopt. Pure.
+// Finds values in JSON that anybody may have written. The keys lead to them, outermost first. A
+// value that is missing or of another type is null, empty, 0 or nullopt. Pure.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ const boost::json::array& list(const boost::json::value& all, const Keys&... key
   return value == nullptr ? kNoList : *value;
 }
 
-// The strings in a list; other elements are skipped.
+// Returns the strings in a list; other elements are skipped.
 template <typename... Keys>
 std::vector<std::string> texts(const boost::json::value& all, const Keys&... keys) {
   std::vector<std::string> said;
@@ -49,7 +49,7 @@ std::vector<std::string> texts(const boost::json::value& all, const Keys&... key
   return said;
 }
 
-// Finite.
+// Returns a finite number.
 template <typename... Keys>
 std::optional<double> number(const boost::json::value& all, const Keys&... keys) {
   const boost::json::value& value = at(all, keys...);
@@ -57,7 +57,7 @@ std::optional<double> number(const boost::json::value& all, const Keys&... keys)
   return std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
-// Rounded, and at most 2^40, or 2^40 below 0: sums of some can't overflow.
+// Returns the number rounded, between −2^40 and 2^40, so that sums of a few can't overflow.
 template <typename... Keys>
 std::int64_t whole(const boost::json::value& all, const Keys&... keys) {
   constexpr double kMost = 1LL << 40;

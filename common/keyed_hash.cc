@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Names as in the paper.
+// The names are those of the paper.
 class SipState {
  public:
   explicit SipState(const SipKey& key)
@@ -58,7 +58,7 @@ SipKey drawn_key() {
 
 std::uint64_t sip_hash(std::string_view bytes, const SipKey& key) {
   SipState state(key);
-  // The last word holds the bytes that are left and, in its highest byte, the size.
+  // The last word has the remaining bytes and, in its highest byte, the size.
   const std::uint64_t last = std::uint64_t{bytes.size()} << 56;
   for (; bytes.size() >= sizeof(std::uint64_t); bytes.remove_prefix(sizeof(std::uint64_t))) {
     std::uint64_t word = 0;

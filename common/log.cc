@@ -14,7 +14,7 @@
 namespace ddprun {
 namespace {
 
-// One write(2) per line, so that lines of several processes on one stderr stay whole.
+// Uses one write(2) per line, so that lines of several processes on one stderr stay whole.
 void stderr_sink(LogLevel level, std::string_view message) {
   std::string line = "ddprun: ";
   if (level == LogLevel::kWarning) line += "warning: ";

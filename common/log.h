@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log facade. Libraries write through it; a program decides where lines go (ddprun and ddprund set
-// sinks of their own, workers keep the default: stderr). Any thread.
+// Log facade. Libraries write through it, and a program decides where lines go. ddprun and ddprund
+// set their own sinks; workers keep the default, stderr. Any thread.
 #pragma once
 
 #include <string_view>
@@ -38,10 +38,11 @@ void log_error(const Parts&... parts) {
   if (log_enabled(LogLevel::kError)) log_message(LogLevel::kError, concat(parts...));
 }
 
-inline constexpr int kPeerLines = 300, kPeerLinesPerSecond = 5;  // at once, and then
+inline constexpr int kPeerLines = 300, kPeerLinesPerSecond = 5;  // at once, and then per second
 bool may_log_about_peer();
 
-// About a connection of somebody who may be a stranger: he could fill the disk with such lines.
+// Logs about a connection of a peer who may be a stranger, within a limit: he could fill the disk
+// with such lines.
 template <typename... Parts>
 void log_about_peer(LogLevel level, const Parts&... parts) {
   if (log_enabled(level) && may_log_about_peer()) log_message(level, concat(parts...));

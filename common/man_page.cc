@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-// Text as it stands: no letter of it is a command of roff's.
+// Escapes a text, so that roff takes no letter of it for a command.
 std::string escaped(std::string_view text) {
   std::string result;
   bool begins_line = true;
@@ -34,7 +34,7 @@ std::string upper(std::string text) {
   return text;
 }
 
-// Paragraphs, and what is shown as it is.
+// Writes paragraphs, and lines that are shown as they are.
 std::string body(std::string_view text) {
   std::string result;
   bool is_literal = false;

@@ -15,7 +15,7 @@ namespace ddprun {
 
 void wipe(void* memory, std::size_t size) {
   std::memset(memory, 0, size);
-  asm volatile("" : : "r"(memory) : "memory");  // it may be read
+  asm volatile("" : : "r"(memory) : "memory");  // tells the compiler that the memory may be read
 }
 
 UniqueFd make_memory_file(const char* name, unsigned flags) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kTotal = "_total", kOpenMetricsType = "application/openmetrics-text";
 
-// Cuts the first part off; what is behind the last separator is the last part.
+// Cuts the first part off; the text after the last separator is the last part.
 std::string_view next_part(std::string_view& rest, char separator) {
   const std::size_t end = rest.find(separator);
   const std::string_view part = rest.substr(0, end);
@@ -31,7 +31,7 @@ std::string_view next_part(std::string_view& rest, char separator) {
   return trimmed(part);
 }
 
-// "; q=0.5" of a media range; without one it is 1, and what is no number is 0.
+// Returns the number of "; q=0.5" in a media range. Without one it is 1; a wrong number gives 0.
 double quality(std::string_view parameters) {
   while (!parameters.empty()) {
     const std::string_view parameter = next_part(parameters, ';');
@@ -43,7 +43,8 @@ double quality(std::string_view parameters) {
   return 1;
 }
 
-// In a help, which has no quotes around it, text 0.0.4 knows no \", and OpenMetrics no bare one.
+// A help has no quotes around it. There text 0.0.4 doesn't allow \", and OpenMetrics no unescaped
+// quote.
 void append_escaped(std::string& out, std::string_view text, bool escapes_quotes) {
   for (const char c : text) {
     if (c == '\\') {
@@ -79,7 +80,7 @@ std::optional<std::uint64_t> count_open_fds() {
   while (num <= kMostCounted && ::readdir(open) != nullptr) ++num;
   ::closedir(open);
   if (num > kMostCounted) return std::nullopt;
-  return num < 3 ? 0 : num - 3;  // ".", "..", and the one that reads them
+  return num < 3 ? 0 : num - 3;  // without ".", "..", and the one that reads them
 }
 
 std::uint64_t boot_time() {
@@ -115,7 +116,7 @@ void TextWriter::family(std::string_view name, Type type, std::string_view help)
   DDPRUN_CHECK(name.ends_with(kTotal) == (type == Type::kCounter));
   name_ = name;
   std::string_view family = name;
-  // In OpenMetrics the suffix is a part of the sample alone.
+  // In OpenMetrics only the sample's name has the suffix.
   if (type == Type::kCounter && format_ == Format::kOpenMetrics) {
     family.remove_suffix(kTotal.size());
   }
@@ -171,7 +172,7 @@ void TextWriter::single(std::string_view name, Type type, std::string_view help,
   sample({}, value);
 }
 
-// `le` is a number's text there: OpenMetrics wants it to be a floating-point one.
+// `le` is a label with a number's text: OpenMetrics wants a floating-point number.
 void TextWriter::histogram(std::string_view name, std::string_view help, const Histogram& values) {
   begin_family(name, " histogram\n", help);
   std::uint64_t num = 0;

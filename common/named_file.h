@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Throws Error(kInvalidArgument), "can't read PATH: …", of no regular file, one of more than 1 MiB,
-// and what the system says. Never blocks but for the disk.
+// Throws Error(kInvalidArgument), "can't read PATH: …", if it is no regular file, if it has more
+// than 1 MiB, or with the system's error. Only the disk can block it.
 std::string text_of_named_file(const std::string& path);
 
 }  // namespace ddprun

@@ -10,7 +10,7 @@ namespace ddprun {
 
 NewFile make_new_file(const std::string& prefix, mode_t mode) {
   NewFile file{.path = prefix + random_id().substr(0, 12), .fd = {}};
-  // O_EXCL follows no link, either.
+  // With O_EXCL no link is followed, either.
   file.fd.reset(::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   return file;
 }

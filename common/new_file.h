@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that gets its own name by rename(), once it is whole.
+// A file that gets its final name by rename(), once it is complete.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +12,16 @@ namespace ddprun {
 
 struct NewFile {
   std::string path;
-  UniqueFd fd;  // to write to; none: errno says why
+  UniqueFd fd;  // to write to; invalid: errno says why
 };
 
-// The file PREFIX and 12 random digits, which was not there before. Others who may write to the
-// folder could have put a link to a user's file at a name that can be guessed. Throws
-// Error(kSystem): there is no random number.
+// Makes the file PREFIX and 12 random digits, which did not exist before. At a name that can be
+// guessed, others who may write to the folder could have put a link to a user's file. Throws
+// Error(kSystem) if there are no random numbers.
 NewFile make_new_file(const std::string& prefix, mode_t mode);
 
-// Its new names outlast the machine from then on. File systems without that keep the order by
-// themselves.
+// Makes new names in the directory survive a crash of the machine. File systems that don't support
+// it keep the order by themselves.
 void sync_directory(const std::string& path);
 
 }  // namespace ddprun

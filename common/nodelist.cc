@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kMostHosts = 100'000;
 
-// "01-03" → 01, 02, 03 (as wide as its first number); "7" → 7. False: no range.
+// Expands "01-03" to 01, 02, 03 (as wide as its first number), and "7" to 7. False: it is no range.
 bool expand_range(std::string_view range, std::vector<std::string>& out) {
   const std::size_t dash = range.find('-');
   const std::string_view low_text = range.substr(0, dash);
@@ -24,7 +24,7 @@ bool expand_range(std::string_view range, std::vector<std::string>& out) {
   return true;
 }
 
-// The inside of one bracket: "01-03,7".
+// Expands the inside of one bracket: "01-03,7".
 bool expand_bracket(std::string_view inside, std::vector<std::string>& out) {
   for (;;) {
     const std::size_t comma = inside.find(',');
@@ -34,7 +34,7 @@ bool expand_bracket(std::string_view inside, std::vector<std::string>& out) {
   }
 }
 
-// One name with any number of brackets: "rack[1-2]n[01-04]".
+// Expands one name with any number of brackets: "rack[1-2]n[01-04]".
 bool expand_name(std::string_view name, std::vector<std::string>& out) {
   std::vector<std::string> names{""};
   while (!name.empty()) {

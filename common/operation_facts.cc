@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// As worker_sdk/core numbers them.
+// The names by the numbers of worker_sdk/core.
 constexpr std::array kOps{"sum", "average", "min", "max", "product"};
 constexpr std::array kDTypes{"float32", "float64", "float16", "bfloat16",    "int8",       "uint8",
                              "int32",   "int64",   "bool",    "float8_e4m3", "float8_e5m2"};

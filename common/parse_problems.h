@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The faults of a command line that CLI11 has read, in ddprun's words. App: CLI::App, which the
-// program that has one includes. Pure.
+// Describes the errors of a command line that CLI11 has read. App is CLI::App; the caller includes
+// CLI11. Pure.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace ddprun {
 
-// The fault of `word`, which stands on the command line of `app`, and which CLI11 can't place.
+// Describes the error of `word`, which is on the command line of `app`, and which CLI11 can't
+// assign.
 template <typename App>
 std::string unexpected_text(const App& app, const std::string& word) {
   std::vector<std::string> known;
@@ -30,17 +31,17 @@ std::string unexpected_text(const App& app, const std::string& word) {
          shown_word(word) + "\"";
 }
 
-// All faults of a command line that CLI11 refused with `error`: each unknown flag, then what CLI11
-// says, which is the first fault alone. `parsed`: `app`, or its command that was given. Extras:
-// CLI::ExtrasError.
+// Describes all errors of a command line that CLI11 refused with `error`: each unknown flag, then
+// CLI11's own text, which has only the first error. `parsed` is `app`, or its command that was
+// given. Extras is CLI::ExtrasError.
 template <typename Extras, typename App, typename Error>
 std::vector<std::string> parse_problems(const App& app, const Error& error, const App& parsed) {
   std::vector<std::string> problems;
   std::vector<std::string> words = app.remaining(true);
-  std::erase(words, "--");  // CLI11's mark
+  std::erase(words, "--");  // CLI11 keeps it
   const bool has_no_command = &parsed == &app && !app.get_subcommands({}).empty();
   if (has_no_command && !words.empty() && !words.front().starts_with('-')) {
-    return {unexpected_text(app, words.front())};  // flags are another command's
+    return {unexpected_text(app, words.front())};  // the flags belong to another command
   }
   for (const std::string& word : words) {
     if (word.starts_with('-')) problems.push_back(unexpected_text(parsed, word));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text that is a number and nothing else. Pure.
+// Parses a text that is a number and nothing else. Pure.
 #pragma once
 
 #include <charconv>
@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// nullopt: `text` is no number, or one that Number can't hold. `base` is that of a whole number, if
-// it isn't 10.
+// nullopt: `text` is no number, or one that Number can't hold. `base` is the base of a whole
+// number, if it isn't 10.
 template <typename Number, typename... Base>
 std::optional<Number> parsed_number(std::string_view text, Base... base) {
   Number number{};

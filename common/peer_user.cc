@@ -43,8 +43,9 @@ bool is_v4(const sockaddr_storage& address) {
   return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
 }
 
-// `ours`: null asks for the socket that listens at the peer's address. `device`: the index of the
-// one that the socket is bound to (SO_BINDTODEVICE); 0: none.
+// Asks the kernel for the user of a socket. If `ours` is null, that is the socket that listens at
+// the peer's address. `device` is the index of the device to which the socket is bound
+// (SO_BINDTODEVICE); 0: none.
 std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& peers,
                          unsigned device) {
   const bool as_v4 = is_v4(peers);
@@ -61,7 +62,7 @@ std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& p
   request.body.sdiag_protocol = IPPROTO_TCP;
   request.body.idiag_states = ~0u;
   inet_diag_sockid& id = request.body.id;
-  put(peers, as_v4, id.idiag_src, &id.idiag_sport);  // the peer's socket, from its side
+  put(peers, as_v4, id.idiag_src, &id.idiag_sport);  // the addresses as the peer's socket has them
   if (ours != nullptr) put(*ours, as_v4, id.idiag_dst, &id.idiag_dport);
   id.idiag_if = device;
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
@@ -75,7 +76,7 @@ std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& p
     return std::nullopt;
   }
   const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
-  if (found->idiag_inode == 0) return std::nullopt;  // closed, or not accepted yet: nobody's
+  if (found->idiag_inode == 0) return std::nullopt;  // closed, or not accepted yet: no user's
   return found->idiag_uid;
 }
 
@@ -85,7 +86,8 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
     if (ours.ss_family != AF_INET && ours.ss_family != AF_INET6) return std::nullopt;
     const sockaddr_storage* const of = is_of_listener ? nullptr : &ours;
     if (const auto user = ask(of, peers, 0)) return user;
-    return ask(of, peers, ::if_nametoindex("lo"));  // by which all of a machine reach each other
+    // Through this device all addresses of a machine reach each other.
+    return ask(of, peers, ::if_nametoindex("lo"));
   } catch (const Error&) {
     return std::nullopt;  // it is no socket, or the peer has gone
   }
@@ -93,9 +95,9 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
 
 constexpr uid_t kOverflowUser = 65534;
 
-// Whether systemd's DynamicUser= has given out this user: no person logs in as one. The file is
-// systemd's lock while it has (src/core/dynamic-user.c). The numbers alone, 61184 to 65519, may be
-// a person's where a site's directory gave them out.
+// Whether systemd's DynamicUser= has assigned this user, as whom no person logs in. While it has,
+// systemd keeps this file as a lock (src/core/dynamic-user.c). The number alone, 61184 to 65519,
+// proves nothing: a site's directory may have given it to a person.
 bool is_of_service(uid_t user) {
   struct stat lock {};
   const std::string path = concat("/run/systemd/dynamic-uid/", user);
@@ -119,10 +121,10 @@ std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
 
 std::string stranger_problem(int fd) {
   try {
-    // The kernel's answer for another machine's port may be about a listener of this one.
+    // For another machine's port the kernel might answer about a listener of this machine.
     if (!is_local_address(peer_address(fd))) return {};
   } catch (const Error&) {
-    return {};  // it has gone: nothing of it is obeyed
+    return {};  // the server has gone, so nothing of it is obeyed
   }
   auto user = peer_user(fd);
   if (!user) user = ask(fd, true);
@@ -138,7 +140,7 @@ std::string commander_problem(int fd) {
   try {
     if (is_local_address(peer_address(fd))) return stranger_problem(fd);
   } catch (const Error&) {
-    return {};  // it has gone: what is sent to it is not heard
+    return {};  // the server has gone, so it receives nothing
   }
   return "is on another machine and proves nothing: anybody could answer in its place. Give both "
          "sides --token-file or TLS";
@@ -165,7 +167,8 @@ std::string loopback_client_problem(int fd, uid_t owner) {
 }
 
 bool peer_users_are_known() {
-  // It is asked once it was seen. A try that can't be made, as without a free port, shows nothing.
+  // A definite result is kept. A test that can't be made, for example without a free port, shows
+  // nothing.
   enum class Seen { kNothing, kKnown, kUnknown };
   static std::atomic<Seen> seen{Seen::kNothing};
   if (seen != Seen::kNothing) return seen == Seen::kKnown;

@@ -26,7 +26,7 @@ struct DirCloser {
 };
 using Dir = std::unique_ptr<DIR, DirCloser>;
 
-// Inodes of the sockets that listen on `port`.
+// Returns the inodes of the sockets that listen on `port`.
 std::set<std::string> listening_inodes(std::uint16_t port) {
   std::set<std::string> inodes;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -64,7 +64,7 @@ bool holds_one_of(const std::string& process, const std::set<std::string>& inode
   return false;
 }
 
-// The port's listener, as far as /proc shows it to this user: "python3, pid 4711". "another user's
+// Returns the port's listener, if /proc shows it to this user: "python3, pid 4711". "another user's
 // process": the socket is seen, but not its owner. Empty: nothing listens there (any more).
 std::string describe_port_holder(std::uint16_t port) {
   const std::set<std::string> inodes = listening_inodes(port);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of /proc/PID/stat, read in one place. No C++ library: the warden reads it, too.
+// Reads a line of /proc/PID/stat. No C++ library: the warden uses it, too.
 #pragma once
 
 #include <fcntl.h>
@@ -15,14 +15,14 @@ namespace ddprun {
 struct ProcessStat {
   char state = '?';  // as ps shows it; 'Z': ended, and not yet reaped
   pid_t parent = 0;
-  uint64_t cpu_ticks = 0;    // user and system, its own: not those of children it has waited for
-  uint64_t start_ticks = 0;  // when it began, since the machine did
+  uint64_t cpu_ticks = 0;    // user and system, without the children that it has waited for
+  uint64_t start_ticks = 0;  // when it began, after the machine did
   uint64_t ignored = 0;      // signals that it ignores: 1 to 31, bit N − 1
-  uint64_t caught = 0;       // likewise, those that it has a handler for
+  uint64_t caught = 0;       // the same for signals that it has a handler for
 };
 
-// `text` is the file's content, ended by a zero byte: "PID (NAME) STATE PPID …", where NAME may
-// hold anything, ')' included. False: it isn't of that form.
+// Parses `text`, the file's content with a zero byte at its end: "PID (NAME) STATE PPID …", where
+// NAME may contain anything, even ')'. False: it has another form.
 inline bool parse_process_stat(const char* text, ProcessStat* stat) {
   const char* at = strrchr(text, ')');
   if (!at || at[1] != ' ' || at[2] == '\0') return false;
@@ -48,7 +48,7 @@ inline bool parse_process_stat(const char* text, ProcessStat* stat) {
   return true;
 }
 
-// From an open /proc/PID/stat, which stays with its process. False: that has ended.
+// Reads an open /proc/PID/stat, which stays with its process. False: that process has ended.
 inline bool read_process_stat_file(int fd, ProcessStat* stat) {
   char text[1024];  // more than a line ever has
   const ssize_t size = pread(fd, text, sizeof text - 1, 0);

@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-// A thread with every signal blocked: the program's handlers belong on its own threads. The
-// caller's signal mask is the same afterwards, also when this throws. `name` is at most 15
-// characters. Throws Error(kResourceExhausted) where the system has no further thread.
+// Starts a thread with every signal blocked: the program's handlers must run on its own threads.
+// The caller's signal mask is the same afterwards, also when this throws. `name` has at most 15
+// characters. Throws Error(kResourceExhausted) if the system has no further thread.
 std::thread start_quiet_thread(const char* name, std::function<void()> body);
 
 }  // namespace ddprun

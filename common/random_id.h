@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and secrets that nobody else draws, from the kernel's random numbers.
+// Unique names and secrets, made from the kernel's random numbers.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ using RandomBytes = std::array<std::uint8_t, 16>;
 void draw_random(std::span<std::uint8_t> bytes);
 RandomBytes random_bytes();
 
-// to_hex(random_bytes()): 32 digits.
+// Returns to_hex(random_bytes()): 32 digits.
 std::string random_id();
 
 }  // namespace ddprun

@@ -36,10 +36,10 @@ bool is_link_of_others(const std::string& path, struct stat& info) {
   return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode) && !is_trusted_link(info);
 }
 
-// `fd`: what open(2) returned for `path`.
+// `fd` is the result of open(2) for `path`.
 RegularFile opened(UniqueFd fd, const std::string& path) {
   RegularFile file{.fd = std::move(fd)};
-  // A writer can't open a socket, or a pipe without a reader.
+  // A writer can't open a socket, nor a pipe without a reader.
   const bool is_odd = !file.fd && errno == ENXIO && ::stat(path.c_str(), &file.info) == 0;
   if (!is_odd && (!file.fd || ::fstat(file.fd.get(), &file.info) != 0)) {
     file.problem = opening_trouble(path, errno);
@@ -50,7 +50,7 @@ RegularFile opened(UniqueFd fd, const std::string& path) {
   return file;
 }
 
-// Workers get it, too: to them it is like any other file.
+// Removes O_NONBLOCK: workers also get the descriptor, and expect a usual one.
 RegularFile as_any_other(RegularFile file) {
   if (file.fd) ::fcntl(file.fd.get(), F_SETFL, O_APPEND);
   return file;
@@ -95,19 +95,20 @@ bool is_link_of_others(const std::string& path) {
 }
 
 UniqueFd open_to_write(const std::string& path, int flags, mode_t mode) {
-  constexpr int kMostLinks = 40;  // as the kernel's
+  constexpr int kMostLinks = 40;  // the kernel's limit
   std::filesystem::path at = path;
   for (int i = 0; i < kMostLinks; ++i) {
     UniqueFd fd(::open(at.c_str(), flags | O_NOFOLLOW, mode));
     if (fd || errno != ELOOP) return fd;
-    // Held, so that it is looked at and followed as one.
+    // The link stays open, so that the checked link is also the one that is followed.
     const UniqueFd link(::open(at.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat info {};
     struct statfs space {};
     std::string target(PATH_MAX, '\0');
     const bool is_link = link && ::fstat(link.get(), &info) == 0 && S_ISLNK(info.st_mode) &&
                          ::fstatfs(link.get(), &space) == 0;
-    if (is_link && space.f_type == PROC_SUPER_MAGIC) {  // /dev/stdout: nobody else makes those
+    // /dev/stdout: no other user can make such a link.
+    if (is_link && space.f_type == PROC_SUPER_MAGIC) {
       return UniqueFd(::open(at.c_str(), flags, mode));
     }
     const ssize_t size = is_link && is_trusted_link(info)

@@ -42,7 +42,7 @@ std::string token_variable_problem(const Environment& environment) {
 
 std::string openness(const std::string& path, const struct stat& info, Others others) {
   const bool may_read = others == Others::kMayRead;
-  // A container's user namespace shows the files of root outside it as an outsider's.
+  // In a container's user namespace, root's files from outside it seem to be an outsider's.
   const bool is_roots = info.st_uid == 0 || (may_read && is_outsider(info.st_uid));
   if (info.st_uid != ::geteuid() && !is_roots) {
     return concat("it belongs to user ", info.st_uid, ", who could change it: it must be ",
@@ -53,7 +53,7 @@ std::string openness(const std::string& path, const struct stat& info, Others ot
     return concat("others may change it (mode ", octal(info.st_mode & 07777), "): chmod go-w ",
                   path);
   }
-  // root:ddprun 0640 is how a service's secret is handed to it.
+  // A service gets its secret as a file root:ddprun with mode 0640.
   const mode_t allowed = info.st_uid == 0 ? 0740 : 0700;
   if ((info.st_mode & 0777 & ~allowed) != 0) {
     return concat("others may read or change it (mode ", octal(info.st_mode & 07777),

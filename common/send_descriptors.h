@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors over a Unix socket. No C++ library: ddprun-warden has it, too.
+// Sends descriptors over a Unix socket. No C++ library: ddprun-warden uses it, too.
 #pragma once
 
 #include <stddef.h>
@@ -11,8 +11,8 @@ namespace ddprun {
 
 inline constexpr size_t kMostSentDescriptors = 8;
 
-// `bytes` with copies of `descriptors`, at most kMostSentDescriptors of them (SCM_RIGHTS). As
-// send(2) with MSG_NOSIGNAL and MSG_DONTWAIT.
+// Sends `bytes` with copies of `descriptors`, at most kMostSentDescriptors of them (SCM_RIGHTS).
+// Otherwise as send(2) with MSG_NOSIGNAL and MSG_DONTWAIT.
 inline ssize_t send_descriptors(int socket, const void* bytes, size_t size, const int* descriptors,
                                 size_t num_descriptors) {
   iovec part{const_cast<void*>(bytes), size};

@@ -30,13 +30,13 @@ std::string take_variable(const char* name) {
   return taken;
 }
 
-// The number that variable `name` holds; throws where `text`, its value, is none.
+// Parses the number in variable `name`; throws if `text`, its value, is none.
 std::uint64_t number_of(const char* name, const std::string& text) {
   if (const auto number = parsed_number<std::uint64_t>(text)) return *number;
   throw Error(ErrorCode::kInvalidArgument, concat(name, "='", text, "' is no number"));
 }
 
-// Whether what comes beside this process id is meant for this process; without one it is.
+// Whether a variable with this process id is meant for this process; without an id it is.
 bool is_for_us(const char* name, const std::string& pid) {
   return pid.empty() || number_of(name, pid) == static_cast<std::uint64_t>(::getpid());
 }
@@ -69,7 +69,7 @@ ServiceManager ServiceManager::take_from_environment() {
   const std::string listen_pid = take_variable("LISTEN_PID");
   const std::string names = take_variable("LISTEN_FDNAMES");
 
-  // systemd always says for whom sockets are: without it they are a stranger's.
+  // systemd always says for which process the sockets are. Without that they are another program's.
   if (!listen_fds.empty() && !listen_pid.empty() && is_for_us("LISTEN_PID", listen_pid)) {
     const std::uint64_t number = number_of("LISTEN_FDS", listen_fds);
     if (number > kMostPassed) {
@@ -94,7 +94,7 @@ ServiceManager ServiceManager::take_from_environment() {
   return manager;
 }
 
-// A manager that is gone, or reads nothing, is no reason to stop serving.
+// Errors are ignored: a manager that is gone, or reads nothing, is no reason to stop serving.
 void ServiceManager::tell(std::string_view assignments) const {
   if (!notify_socket_) return;
   sockaddr_un address{};

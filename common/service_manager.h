@@ -15,25 +15,25 @@ namespace ddprun {
 
 class ServiceManager {
  public:
-  // Reads NOTIFY_SOCKET, WATCHDOG_* and LISTEN_*, and takes them out of this process' environment:
-  // no child may speak for the service. Before there are threads, and before descriptors from 3 on
-  // are opened. Throws Error(kInvalidArgument): one of them makes no sense.
+  // Reads NOTIFY_SOCKET, WATCHDOG_* and LISTEN_*, and removes them from this process' environment:
+  // no child may speak for the service. Must be called before there are threads, and before
+  // descriptors from 3 on are opened. Throws Error(kInvalidArgument) if a value is invalid.
   static ServiceManager take_from_environment();
 
-  ServiceManager() = default;  // there is none
+  ServiceManager() = default;  // there is no manager
 
-  // Assignments as sd_notify(3) lists them, one a line: "READY=1\nSTATUS=leads". Never waits; does
-  // nothing where there is no manager.
+  // Sends assignments in the form of sd_notify(3), one a line: "READY=1\nSTATUS=leads". Never
+  // waits; does nothing if there is no manager.
   void tell(std::string_view assignments) const;
 
-  // "WATCHDOG=1" is wanted within each span of this length; nullopt: it isn't.
+  // The manager wants "WATCHDOG=1" within each span of this length; nullopt: it doesn't.
   std::optional<std::chrono::microseconds> watchdog_limit() const { return watchdog_limit_; }
 
   struct PassedSocket {
-    std::string name;  // of its .socket unit, or FileDescriptorName=; empty: not told
+    std::string name;  // of its .socket unit, or FileDescriptorName=; empty: unknown
     UniqueFd fd;       // closed on exec
   };
-  // In the unit's order; empty from the second call on.
+  // Returns them in the unit's order; empty from the second call on.
   std::vector<PassedSocket> take_sockets();
 
  private:

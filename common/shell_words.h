@@ -9,14 +9,15 @@
 
 namespace ddprun {
 
-// `word` so that a POSIX shell reads it back as one word; as it is where it needs no quotes.
+// Quotes `word` so that a POSIX shell reads it back as one word; leaves it where it needs no
+// quotes.
 std::string shell_quoted(const std::string& word);
 
-// All of them so, with blanks between.
+// Quotes all of them, with blanks between.
 std::string shell_line(const std::vector<std::string>& words);
 
-// A command line as a shell takes it apart: blanks, '…', "…" and \ (no variables, no patterns).
-// nullopt: a quote that doesn't end, or no word.
+// Splits a command line as a shell does: blanks, '…', "…" and \ (no variables, no patterns).
+// nullopt: a quote doesn't end, or there is no word.
 std::optional<std::vector<std::string>> split_words(std::string_view text);
 
 }  // namespace ddprun

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One wish to stop that comes as two signals. The terminal or scheduler sends it to a whole group
-// of processes. A wrapper in the group (uv run, timeout, srun) passes it on as well. Pure.
+// Recognises one order to stop that comes as two signals. The terminal or scheduler sends it to a
+// whole group of processes. A wrapper in the group (uv run, timeout, srun) passes it on as well.
+// Pure.
 #pragma once
 
 #include <chrono>
@@ -17,8 +18,8 @@ class SignalEcho {
  public:
   static constexpr std::chrono::seconds kTime{1};
 
-  // Call it for each signal that stops. True: it repeats the first one. It comes next after that,
-  // has the same number, and is within kTime.
+  // Must be called for each signal that stops. True: it repeats the first one. It is the next
+  // signal after that, has the same number, and comes within kTime.
   bool is_echo(int number, Clock::time_point now) {
     if (++num_signals_ == 1) {
       number_ = number;
@@ -28,14 +29,14 @@ class SignalEcho {
     return num_signals_ == 2 && number == number_ && now < at_ + kTime;
   }
 
-  // "got SIGINT again at once: it counts once", with `how` behind "at once".
+  // Returns "got SIGINT again at once: it counts once", with `how` behind "at once".
   static std::string text(int number, std::string_view how = "") {
     return concat("got ", signal_name(number), " again at once", how, ": it counts once");
   }
 
  private:
   int num_signals_ = 0;
-  int number_ = 0;  // of the first one
+  int number_ = 0;  // the first signal's
   Clock::time_point at_{};
 };
 

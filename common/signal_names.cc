@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// As sigabbrev_np(3), which came with glibc 2.32. Null: it has none.
+// Works as sigabbrev_np(3), which glibc has since 2.32. Null: the signal has no name.
 const char* short_name(int signal_number) {
   static constexpr std::pair<int, const char*> kNames[] = {
       {SIGHUP, "HUP"},   {SIGINT, "INT"},       {SIGQUIT, "QUIT"}, {SIGILL, "ILL"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signal numbers, names, and what this process does with one.
+// The numbers and names of signals, and whether this process ignores one.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,14 @@
 
 namespace ddprun {
 
-// "SIGTERM"; real-time and unknown ones as "signal 40".
+// Returns "SIGTERM"; a real-time or unknown one is "signal 40".
 std::string signal_name(int signal_number);
 
-// Accepts "SIGTERM", "TERM", "term", "15".
+// Parses "SIGTERM", "TERM", "term", "15".
 std::optional<int> parse_signal(std::string_view text);
 
-// Whoever started this process wanted it ignored (nohup): it stays so.
+// Whether the signal is ignored because whoever started this process wanted that (nohup): it stays
+// so.
 bool is_ignored(int signal_number);
 
 }  // namespace ddprun

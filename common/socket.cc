@@ -35,7 +35,7 @@ const in6_addr* v6_address(const SocketAddress& address) {
              : nullptr;
 }
 
-// The IPv4 address of a plain or v4-mapped socket address, in network order.
+// Writes the IPv4 address of a plain or v4-mapped socket address to `out`, in network order.
 bool v4_address(const SocketAddress& address, in_addr* out) {
   if (address.storage.ss_family == AF_INET) {
     *out = reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr;
@@ -47,7 +47,7 @@ bool v4_address(const SocketAddress& address, in_addr* out) {
   return true;
 }
 
-// Its own end of a connection or the other one, as `ask` has it.
+// Returns this end of a connection or the other one; `ask` is the call for it.
 SocketAddress end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*), const char* name) {
   SocketAddress address;
   address.length = sizeof address.storage;
@@ -86,7 +86,7 @@ struct Control {
 }  // namespace
 
 std::uint16_t SocketAddress::port() const {
-  // sin_port and sin6_port lie at the same place.
+  // sin_port and sin6_port have the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
@@ -229,7 +229,7 @@ UniqueFd connect_to_any(const std::vector<SocketAddress>& addresses, Clock::dura
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
   const Clock::time_point start = Clock::now();
   milliseconds backoff{10};
-  milliseconds patience{1'000};  // longer each time: there are slow networks, too
+  milliseconds patience{1'000};  // grows with each round, for slow networks
   std::string last_failure;
   do {
     try {
@@ -333,7 +333,7 @@ void look_up_in_background(const Endpoint& endpoint, std::function<void(NameLook
 
 NameLookup look_up(const Endpoint& endpoint, Deadline deadline) {
   if (is_numeric(endpoint.host)) return look_up_now(endpoint);
-  // Second owner: the look-up's thread.
+  // Shared with the look-up's thread.
   const auto answer = std::make_shared<std::promise<NameLookup>>();
   std::future<NameLookup> waiting = answer->get_future();
   look_up_in_background(endpoint,

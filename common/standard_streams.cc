@@ -17,7 +17,7 @@
 namespace ddprun {
 namespace {
 
-bool was_closed = false;  // stdout, when the program began
+bool was_closed = false;  // whether stdout was closed when the program began
 
 bool is_named_by_environment(int fd) {
   const char* stream = std::getenv("JOURNAL_STREAM");
@@ -32,7 +32,7 @@ void open_standard_streams() {
   was_closed = ::fcntl(STDOUT_FILENO, F_GETFD) < 0;
   int fd;
   do {
-    fd = ::open("/dev/null", O_RDWR);  // the lowest free number
+    fd = ::open("/dev/null", O_RDWR);  // gets the lowest free number
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd >= 0) ::close(fd);
 }
@@ -40,7 +40,8 @@ void open_standard_streams() {
 bool was_stdout_closed() { return was_closed; }
 
 bool is_in_foreground(int fd) {
-  const pid_t foreground = ::tcgetpgrp(fd);  // −1: not our controlling terminal, or none
+  // −1: it is no terminal, or not this process' controlling one.
+  const pid_t foreground = ::tcgetpgrp(fd);
   return foreground < 0 || foreground == ::getpgrp();
 }
 

@@ -18,7 +18,7 @@ std::string normalised(std::string_view word) {
   return text;
 }
 
-// Edits to turn one word into the other: insert, drop or change a letter.
+// Returns the number of edits that turn one word into the other: insert, drop or change a letter.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "Did you mean …?" Pure.
+// Finds the word that a user probably meant: "did you mean …?" Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace ddprun {
 
-// The candidate nearest to `word`, or "" where none is near. "_" and "-" count as the same letter;
-// a candidate that `word` begins, or one that begins with it, is near. To a word of more than
-// kMostCompared bytes none is.
+// Returns the candidate nearest to `word`, or "" if none is near. "_" and "-" count as the same
+// letter. A candidate that begins with `word`, or with which `word` begins, is near. A word of more
+// than kMostCompared bytes has none.
 inline constexpr std::size_t kMostCompared = 64;
 std::string nearest_to(std::string_view word, const std::vector<std::string>& candidates);
-// The same as " (did you mean X?)", or "".
+// Returns the same as " (did you mean X?)", or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-// A word that somebody made up, as messages have it: one line, of its first 80 bytes alone.
+// Returns a user's word as messages show it: one line, with only its first 80 bytes.
 std::string shown_word(std::string_view word);
 
 }  // namespace ddprun

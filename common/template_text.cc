@@ -8,7 +8,7 @@ bool begins_name(char letter) {
   return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || letter == '_';
 }
 
-// Bytes at the begin of `text` that are a name.
+// Returns the number of bytes of the name at the beginning of `text`.
 std::size_t name_bytes(std::string_view text) {
   std::size_t size = 0;
   while (size < text.size() &&
@@ -39,7 +39,7 @@ std::string safe_substitute(std::string_view text, const std::map<std::string, s
     const auto value =
         is_name ? values.find(std::string(text.substr(braced ? 1 : 0, size))) : values.end();
     if (value == values.end()) {
-      result += '$';  // what follows has no "$" of its own before the next round
+      result += '$';  // the following text up to the next "$" is copied in the next round
     } else {
       result += value->second;
       text.remove_prefix(braced ? size + 2 : size);

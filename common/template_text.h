@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "$name" and "${name}" in a text, as Python's string.Template has them. Pure.
+// Replaces "$name" and "${name}" in a text, as Python's string.Template does. Pure.
 #pragma once
 
 #include <map>
@@ -10,9 +10,9 @@ namespace ddprun {
 
 enum class DoubleDollar { kBecomesOne, kStays };
 
-// string.Template(text).safe_substitute(values): "$name" and "${name}" become the value. A name
-// that has none stays as it is written. A "$$" becomes "$" unless it is to stay, and is no begin of
-// a name in either case. Any other "$" stays.
+// Works as string.Template(text).safe_substitute(values): "$name" and "${name}" become the value. A
+// name without a value stays as it is. A "$$" becomes "$" unless it is to stay, and in neither case
+// begins a name. Any other "$" stays.
 std::string safe_substitute(std::string_view text, const std::map<std::string, std::string>& values,
                             DoubleDollar dollars = DoubleDollar::kBecomesOne);
 

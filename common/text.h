@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts made of parts, and the parts of texts. Pure.
+// Puts texts together from parts, and takes them apart. Pure.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace ddprun {
 
-// As a std::ostream writes them.
+// These append a number as a std::ostream writes it.
 void append_streamed(std::string& text, long long number);
 void append_streamed(std::string& text, unsigned long long number);
 void append_streamed(std::string& text, double number);
 
-// Most texts are made of texts and numbers, and a stream needs a microsecond to be made. A stream's
-// manipulators have no effect.
+// Appends a text or a number without a stream, which takes a microsecond to construct; most parts
+// are of these kinds. A stream's manipulators have no effect.
 template <typename Part>
 void append_text(std::string& text, const Part& part) {
   static_assert(!std::is_function_v<Part>, "no std::hex, std::left, …");
@@ -54,7 +54,7 @@ std::string concat(const Parts&... parts) {
   return text;
 }
 
-// The parts with `separator` between them, each as `text_of` has it.
+// Returns the parts with `separator` between them, each as `text_of` returns it.
 template <typename Parts, typename TextOf = std::identity>
 std::string listed(const Parts& parts, std::string_view separator = ", ", TextOf text_of = {}) {
   std::string text;
@@ -67,7 +67,7 @@ std::string listed(const Parts& parts, std::string_view separator = ", ", TextOf
   return text;
 }
 
-// "a, b and 3 more": the first `most` of the parts, and how many are left.
+// Returns "a, b and 3 more": the first `most` of the parts, and how many are left.
 template <typename Part, typename TextOf = std::identity>
 std::string first_listed(const std::vector<Part>& parts, std::size_t most, TextOf text_of = {},
                          std::string_view separator = ", ") {
@@ -80,22 +80,23 @@ inline bool ends_with_any(std::string_view text, std::initializer_list<std::stri
   return std::any_of(ends.begin(), ends.end(), [&](auto end) { return text.ends_with(end); });
 }
 
-// Takes the part before the first of `ends`, and drops that character. If there is none, takes all.
+// Takes the part before the first character of `ends`, and drops that character. If there is none,
+// takes all.
 inline std::string_view take_until(std::string_view& text, std::string_view ends) {
   const std::string_view part = text.substr(0, text.find_first_of(ends));
   text.remove_prefix(std::min(part.size() + 1, text.size()));
   return part;
 }
 
-// "1 node", "2 nodes"; `number`: an integer, or such words as "1:2", which are several.
+// Returns "1 node", "2 nodes". `number` is an integer, or a text such as "1:2", which is several.
 template <typename Number>
 std::string counted(const Number& number, std::string_view one) {
   std::string text = concat(number, " ", one);
   return text.starts_with("1 ") ? text : text + "s";
 }
 
-// `text` as one line. Line breaks, other controls, and what hides or turns the text around it
-// become \n, \x1b, \u202e, … A peer's words must not forge lines of a log.
+// Returns `text` as one line. Line breaks, other controls, and characters that hide or turn the
+// text around them become \n, \x1b, \u202e, … A peer's text must not forge lines of a log.
 std::string one_line(std::string_view text);
 
 }  // namespace ddprun

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// toml++, with three faults of its 3.3 and 3.4 put right. For the few sources that read TOML.
+// Includes toml++, with three bugs of its versions 3.3 and 3.4 fixed. For the few sources that read
+// TOML.
 #pragma once
 
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
-#if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
+#if __has_include(<toml++/impl/preprocessor.hpp>)  // version 3.4
 #include <toml++/impl/preprocessor.hpp>
 #else
 #include <toml++/impl/preprocessor.h>
 #endif
-// toml++ takes for granted that "[" is followed by a key, and says "expected" afterwards.
+// toml++ assumes that "[" is followed by a key, and reports "expected" only afterwards.
 #undef TOML_ASSERT_ASSUME
 #define TOML_ASSERT_ASSUME(expr) static_assert(true)
-// toml++ takes U+0260 and others for "unreachable" where it asks whether they are spaces.
+// toml++ assumes that U+0260 and others can't occur where it tests whether they are spaces.
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false
@@ -37,8 +38,8 @@
 
 namespace ddprun {
 
-// toml::parse(). toml++ makes a table inside a table of each dot of a key, and calls itself for
-// each. A key of 100,000 parts would end the program. Throws toml::parse_error.
+// Does the same as toml::parse(). toml++ makes a nested table for each dot of a key, by recursion:
+// a key of 100,000 parts would crash the program. Throws toml::parse_error.
 inline toml::table parsed_toml(std::string_view text, const std::string& path) {
   if (const auto at = find_long_key(text)) {
     const std::string_view before = text.substr(0, *at);
@@ -51,14 +52,14 @@ inline toml::table parsed_toml(std::string_view text, const std::string& path) {
   return toml::parse(text, path);
 }
 
-// Why a text is no TOML, one line, for behind "FILE:LINE: ". The library's words quote the text as
-// it is.
+// Returns in one line why a text is no TOML, for use after "FILE:LINE: ". The library's text quotes
+// the file's bytes unchanged.
 inline std::string toml_trouble(const toml::parse_error& error) {
   return concat("it is no TOML here, at column ", error.source().begin.column, ": ",
                 one_line(error.description()));
 }
 
-// All that is wrong in one file.
+// Collects all problems of one file.
 class TomlProblems {
  public:
   explicit TomlProblems(const std::string& path) : path_(one_line(path)) {}
@@ -67,10 +68,11 @@ class TomlProblems {
     lines_.emplace_back(where.begin.line,
                         concat(path_, ":", where.begin.line, ": ", one_line(what)));
   }
-  // Not of one line.
+  // Adds a problem that has no line number.
   void add(const std::string& what) { lines_.emplace_back(0, path_ + ": " + one_line(what)); }
 
-  // Throws Error(kInvalidArgument), a line for each in the order of the file, where there are any.
+  // Throws Error(kInvalidArgument) if there are problems, with a line for each in the order of the
+  // file.
   void throw_any() {
     constexpr std::size_t kMost = 100;
     if (lines_.empty()) return;

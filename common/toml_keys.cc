@@ -12,8 +12,8 @@ bool is_bare(char c) {
          c == '-';
 }
 
-// The end of the string at `at`: behind its closing quotes, or at the end of its line or of the
-// text.
+// Returns the end of the string at `at`: after its closing quotes, or at the end of its line or of
+// the text.
 std::size_t behind_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::string three(3, quote);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a TOML text, before toml++ reads it. Pure.
+// Checks the keys of a TOML text before toml++ reads it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace ddprun {
 
 inline constexpr int kMostKeyParts = 32;  // "a.b" has two
 
-// The begin of a key of several parts.
+// Returns where the first key of more than kMostKeyParts parts begins; nullopt: there is none.
 std::optional<std::size_t> find_long_key(std::string_view text);
 
 }  // namespace ddprun

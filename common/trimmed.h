@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text without the blanks and tabs at its ends.
+// Removes the blanks and tabs at the ends of a text.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // variants::variant is used like std::variant. Compilers need half the time for its copies, moves
-// and visits, which every message and every event of the control plane has.
+// and visits, and every message and event of the control plane has these.
 #pragma once
 
 #include <boost/variant2/variant.hpp>

@@ -15,14 +15,14 @@ struct VersionRange {
   int newest = 1;
 };
 
-// The newest one that both speak.
+// Returns the newest version that both speak.
 inline std::optional<int> newest_in_both(VersionRange one, VersionRange other) {
   const int newest = std::min(one.newest, other.newest);
   if (newest < std::max(one.oldest, other.oldest)) return std::nullopt;
   return newest;
 }
 
-// "version 2", "versions 1 to 2"
+// Returns "version 2" or "versions 1 to 2".
 inline std::string to_string(VersionRange range) {
   return range.oldest == range.newest ? concat("version ", range.newest)
                                       : concat("versions ", range.oldest, " to ", range.newest);

@@ -18,7 +18,7 @@ std::string utc_text_ms(WallTime at) {
   const auto rest = std::chrono::floor<std::chrono::milliseconds>(at - whole).count();
   std::string text = utc_text(whole);
   if (text.empty()) return text;
-  std::string digits = std::to_string(1000 + rest);  // "1007"
+  std::string digits = std::to_string(1000 + rest);  // such as "1007"
   digits.front() = '.';
   text.insert(text.size() - 1, digits);
   return text;

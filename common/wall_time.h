@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Points in time as people and JSON have them. Pure.
+// Points in time as people and JSON write them. Pure.
 #pragma once
 
 #include <chrono>
@@ -11,16 +11,16 @@ namespace ddprun {
 
 using WallTime = std::chrono::system_clock::time_point;
 
-// One moment by both clocks.
+// One moment on both clocks.
 struct Moment {
   Clock::time_point at;
   WallTime wall;
   static Moment now() { return {Clock::now(), std::chrono::system_clock::now()}; }
 };
 
-// "2026-11-22T03:15:07Z".
+// Returns "2026-11-22T03:15:07Z".
 std::string utc_text(WallTime at);
-// "2026-11-22T03:15:07.123Z".
+// Returns "2026-11-22T03:15:07.123Z".
 std::string utc_text_ms(WallTime at);
 
 }  // namespace ddprun

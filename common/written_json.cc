@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// Very large and very small ones keep their power of ten.
+// Writes a decimal number; very large and very small ones keep their power of ten.
 std::string decimal_text(double number) {
   constexpr double kLeast = 1e-6, kMost = 1e17;
   char digits[64];
@@ -39,7 +39,8 @@ std::string written_json(const boost::json::value& value) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '"') {
       while (text[++i] != '"') i += text[i] == '\\' ? 1 : 0;
-    } else if (text[i] == 'E') {  // Boost writes each double with one, and nothing else
+      // Boost writes an E in each double, and nowhere else outside strings.
+    } else if (text[i] == 'E') {
       const std::size_t begin = text.find_last_of("[{,:", i) + 1;
       double number = 0;
       const auto end = std::from_chars(text.data() + begin, text.data() + text.size(), number);
@@ -56,7 +57,7 @@ std::string shown_json(std::string json) {
   const auto first = std::find_if(json.begin(), json.end(), [](char letter) {
     return static_cast<unsigned char>(letter) >= kDel;
   });
-  if (first == json.end()) return json;  // as nearly all are
+  if (first == json.end()) return json;  // nearly all texts end here
   std::string_view rest(json);
   rest.remove_prefix(static_cast<std::size_t>(first - json.begin()));
   std::string result(json.begin(), first);

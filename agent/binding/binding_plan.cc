@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first line of a file; empty where there is none.
+// Returns the first line of a file; empty where there is none.
 std::string read_line(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -33,13 +33,13 @@ std::optional<int> read_number(const fs::path& path) {
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-// The lowest CPU in the file's list; `otherwise` if there is no list.
+// Returns the lowest CPU in the file's list, or `otherwise` if there is no list.
 int lowest_of(const fs::path& path, int otherwise) {
   const auto cpus = parse_cpu_list(read_line(path));
   return cpus && !cpus->empty() ? cpus->cpus().front() : otherwise;
 }
 
-// Names of the directory's entries; none where it isn't there.
+// Returns the names of the directory's entries; none where it isn't there.
 std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -51,7 +51,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-// "node12" → 12.
+// Returns 12 for "node12".
 std::optional<int> number_behind(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   return parsed_number<int>(name.substr(prefix.size()));
@@ -98,7 +98,7 @@ std::vector<Cpu> read_cpus(const fs::path& system, const CpuSet& allowed) {
   return cpus;
 }
 
-// "GPU UUID: \t GPU-…"
+// Reads the line "GPU UUID: \t GPU-…".
 std::string read_uuid(const fs::path& information) {
   std::ifstream file(information);
   for (std::string line; std::getline(file, line);) {
@@ -128,7 +128,7 @@ constexpr std::pair<std::string_view, BindingMode> kModes[] = {
     {"exclusive", BindingMode::kExclusive},
     {"core-complex", BindingMode::kCoreComplex}};
 
-// One worker among those of its node.
+// The position of one worker among the workers of its node.
 struct Turn {
   int position = 0;
   int count = 0;
@@ -148,10 +148,10 @@ class BindingPlanner {
     nodes_.erase(std::unique(nodes_.begin(), nodes_.end()), nodes_.end());
   }
 
-  // NUMA nodes with a CPU that may be used.
+  // Returns the NUMA nodes with a CPU that may be used.
   const std::vector<int>& nodes() const { return nodes_; }
 
-  // Empty: it can't be done.
+  // Returns the worker's CPUs. Empty: the binding can't be done.
   CpuSet cpus_for(int node, Turn turn) const {
     switch (mode_) {
       case BindingMode::kSocket:
@@ -205,7 +205,7 @@ class BindingPlanner {
     return result;
   }
 
-  // The node's CPUs, those that have the same `key` together, in the order of the keys.
+  // Returns the node's CPUs, grouped by `key`, in the order of the keys.
   std::vector<CpuSet> groups_of(int node, int Cpu::*key) const {
     std::map<int, CpuSet> groups;
     for (const Cpu& cpu : cpus_) {
@@ -216,7 +216,7 @@ class BindingPlanner {
     return result;
   }
 
-  // Even shares, the first workers' one larger where it doesn't come out even.
+  // Returns the worker's share. If the cores don't divide evenly, the first workers get one more.
   static CpuSet share_of(const std::vector<CpuSet>& cores, Turn turn) {
     const int num_cores = static_cast<int>(cores.size());
     const int each = num_cores / turn.count, rest = num_cores % turn.count;
@@ -228,7 +228,8 @@ class BindingPlanner {
     return result;
   }
 
-  // The largest ones first; from the first one again where there are more workers.
+  // Returns one complex for the worker, the largest ones first. With more workers than complexes it
+  // begins again at the first.
   static CpuSet complex_of(std::vector<CpuSet> complexes, Turn turn) {
     if (complexes.empty()) return {};
     std::stable_sort(
@@ -238,7 +239,7 @@ class BindingPlanner {
   }
 
   const BindingMode mode_;
-  std::vector<Cpu> cpus_;  // those that may be used
+  std::vector<Cpu> cpus_;  // CPUs that may be used
   std::map<int, CpuSet> all_of_node_;
   std::vector<int> nodes_;
 };

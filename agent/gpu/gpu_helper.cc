@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t kMaxAnswerBytes = 1 << 20;
 
-// The size of the answer's lines; nullopt: the answer isn't complete yet.
+// Returns the size of the answer's lines; nullopt: the answer isn't complete yet.
 std::optional<std::size_t> end_of_lines(std::string_view text) {
   const std::string_view end(kGpuAnswerEnd);
   if (!text.ends_with(end)) return std::nullopt;
@@ -35,7 +35,7 @@ std::optional<std::size_t> end_of_lines(std::string_view text) {
   return size == 0 || text[size - 1] == '\n' ? std::optional(size) : std::nullopt;
 }
 
-// NVML has no event for this; a list takes about a millisecond.
+// The time between two questions. NVML has no event for this; a list takes about a millisecond.
 constexpr std::chrono::milliseconds kInterval{10};
 
 bool is_alive(std::int64_t pid) {
@@ -52,7 +52,7 @@ bool may_have_gpus() {
 std::shared_ptr<GpuHelper> GpuHelper::start(boost::asio::io_context& io,
                                             const std::string& program) {
   int requests[2];
-  // No pipe: writing to one whose reader has died is a signal.
+  // A socket and no pipe: a write to a pipe whose reader has died sends SIGPIPE.
   if (!may_have_gpus() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) != 0) {
     return nullptr;
   }
@@ -108,7 +108,7 @@ void GpuHelper::read_answer() {
   });
 }
 
-// No NVML here, or it broke: nothing is known from now on.
+// Ends the helper: there is no NVML here, or it broke. Nothing is known from now on.
 void GpuHelper::lost() {
   boost::system::error_code ignored;
   answers_.close(ignored);
@@ -131,9 +131,9 @@ std::optional<int> count_gpus(const std::string& program, Deadline deadline) {
   if (!has_ended) {
     throw Error(ErrorCode::kTimeout, "the NVIDIA driver does not say how many GPUs there are");
   }
-  helper.reset();  // killed
+  helper.reset();  // kills the process
   io.restart();
-  io.run_for(std::chrono::seconds(1));  // until it is reaped
+  io.run_for(std::chrono::seconds(1));  // until the process is reaped
   return count;
 }
 
@@ -146,7 +146,7 @@ LazyGpuHelper::LazyGpuHelper(boost::asio::io_context& io, std::string program, c
       limits_(limits),
       wait_(limits.first_wait),
       alive_(std::make_shared<bool>(true)) {
-  if (!program_.empty()) start_at_.emplace();  // at once
+  if (!program_.empty()) start_at_.emplace();  // at the first question
 }
 
 LazyGpuHelper::~LazyGpuHelper() = default;
@@ -174,7 +174,7 @@ void LazyGpuHelper::start() {
 }
 
 void LazyGpuHelper::lost() {
-  // A helper that never answered, as without NVML, is not worth a warning.
+  // A helper that never answered, as without NVML, needs no warning.
   if (std::exchange(has_answered_, false)) {
     log_warning("ddprun-gpus has ended; until it is started again, in ", wait_.count() / 1000.0,
                 " s at the earliest, nothing is known of the GPUs");
@@ -227,7 +227,8 @@ void GpuMemory::limit_is_over() {
                 " s: whether the GPUs' memory is free is not known"));
 }
 
-// Kills the helper that hangs; its death may take time. The new one's answer serves the next wait.
+// Kills the helper that hangs, which may take time to die. The new one's answer serves the next
+// wait.
 void GpuMemory::start_again() {
   is_silent_ = true;
   helper_ = GpuHelper::start(io_, program_);
@@ -242,8 +243,8 @@ void GpuMemory::finish(std::string note) {
   if (const Done done = std::exchange(done_, nullptr)) done(std::move(note));
 }
 
-// If an answer is already due, this waits for it. Without NVML, or when it broke, nothing is known
-// and nothing is waited for.
+// Asks who holds memory. If an answer is already due, this waits for it. Without NVML, or if it
+// broke, nothing is known and nothing is waited for.
 void GpuMemory::ask() {
   if (!helper_) return;
   helper_->ask(GpuRequest::kProcesses, [weak = weak_from_this(), wait = num_waits_](
@@ -252,7 +253,8 @@ void GpuMemory::ask() {
     if (!self) return;
     if (!lines) return self->finish("");
     self->is_silent_ = false;
-    // This answer is older than this wait: the round's processes may have lived at that time.
+    // An answer to an earlier wait doesn't count: the round's processes may have lived at that
+    // time.
     const bool is_late = wait != self->num_waits_ && self->before_;
     if (!is_late) return self->answered(*lines);
     if (self->done_) self->ask();
@@ -266,14 +268,14 @@ void GpuMemory::answered(const std::string& lines) {
     if (const auto process = parse_gpu_process(take_until(rest, "\n"))) now.push_back(*process);
   }
   if (!before_) {
-    // Younger than we are: the job's own, which were faster than the first list.
+    // Processes younger than this one are the job's own: they started before the first list came.
     const auto ours = start_ticks(::getpid());
     std::erase_if(now, [&](const GpuProcess& process) {
       const auto begun = start_ticks(static_cast<pid_t>(process.pid));
       return begun && ours && *begun >= *ours;
     });
     before_ = std::move(now);
-    if (done_) ask();  // a round that was over before its first list was there
+    if (done_) ask();  // the round was over before the first list came
     return;
   }
   if (!done_) return;

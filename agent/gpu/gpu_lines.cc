@@ -11,7 +11,7 @@
 namespace ddprun::agent {
 namespace {
 
-// The number at the beginning of `rest`, and what follows it; false: there is none.
+// Takes the number at the beginning of `rest` off it; false: there is none.
 template <typename Number>
 bool take_number(std::string_view& rest, Number* number) {
   if (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines that ddprun-gpus answers: the state of this node's GPUs ("DEVICE KEY VALUE"), and the
-// processes that use them. Pure.
+// The lines with which ddprun-gpus answers: the state of this node's GPUs ("DEVICE KEY VALUE"), and
+// the processes that use them. Pure.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +15,12 @@
 
 namespace ddprun::agent {
 
-// Keys. A key is left out if the GPU or its driver can't tell the value.
+// The keys. A key is left out if the GPU or its driver can't tell the value.
 inline constexpr char kGpuCudaVersion[] = "cuda";            // of the driver: 12080 is 12.8
 inline constexpr char kGpuComputeMode[] = "compute_mode";    // 0 default, 1 and 3 exclusive, 2 none
 inline constexpr char kGpuPersistence[] = "persistence";     // 0 off, 1 on
-inline constexpr char kGpuEccCorrected[] = "ecc_corrected";  // since the driver was loaded
-inline constexpr char kGpuEccUncorrected[] = "ecc_uncorrected";  // likewise
+inline constexpr char kGpuEccCorrected[] = "ecc_corrected";  // errors since the driver was loaded
+inline constexpr char kGpuEccUncorrected[] = "ecc_uncorrected";  // the same
 inline constexpr char kGpuRemapPending[] = "remap_pending";      // 1: rows wait for a reset
 inline constexpr char kGpuRemapFailed[] = "remap_failed";        // 1: no spare row was left
 inline constexpr char kGpuSlowdown[] = "slowdown";               // bits of the reasons below
@@ -38,7 +38,7 @@ inline constexpr long long kSlowdownOfHardware = 0x8, kSlowdownBySoftwareHeat = 
                            kSlowdownByHeat = 0x40, kSlowdownByPowerBrake = 0x80;
 
 struct GpuReading {
-  int device = 0;  // NVML's index; −1: of all
+  int device = 0;  // NVML's index; −1: the value is of all GPUs
   std::string key;
   long long value = 0;
 
@@ -46,7 +46,7 @@ struct GpuReading {
 };
 
 std::string to_line(const GpuReading& reading);
-// nullopt: not of that form.
+// nullopt: the line has another form.
 std::optional<GpuReading> parse_gpu_reading(std::string_view line);
 
 // A process that holds GPU memory.
@@ -58,22 +58,25 @@ struct GpuProcess {
   friend bool operator==(const GpuProcess&, const GpuProcess&) = default;
 };
 
-// ddprun-gpus' answer, one line per process: "DEVICE PID BYTES". nullopt: not of that form.
+// One process of ddprun-gpus' answer has the line "DEVICE PID BYTES". nullopt: the line has another
+// form.
 std::string to_line(const GpuProcess& process);
 std::optional<GpuProcess> parse_gpu_process(std::string_view line);
 
 struct GpuHolders {
-  // Dead, and not there before the round: its processes, whose memory the driver still holds.
+  // Processes of the round: they are dead and were not there before it, but the driver still holds
+  // their memory.
   std::vector<GpuProcess> dying;
-  // Alive, and not there before the round: somebody else's.
+  // Processes of others: they are alive and were not there before the round.
   std::vector<GpuProcess> foreign;
 };
 
-// `before` and `now`: of all GPUs, before the round's processes were started and after they ended.
+// `before` and `now` are of all GPUs: before the round's processes were started, and after they
+// ended.
 GpuHolders gpu_holders(const std::vector<GpuProcess>& before, const std::vector<GpuProcess>& now,
                        const std::function<bool(std::int64_t pid)>& is_alive);
 
-// "GPU 0: 12.0 GiB by pid 71, GPU 1: …"; at most `limit` of them.
+// Returns "GPU 0: 12.0 GiB by pid 71, GPU 1: …" with at most `limit` processes.
 std::string describe(const std::vector<GpuProcess>& processes, std::size_t limit = 8);
 
 // How busy, full and hot a GPU is. nullopt: the GPU, or its driver, can't say.
@@ -87,7 +90,7 @@ using GpuStatuses = std::map<int, GpuStatus>;  // by NVML's index
 // Parses the answer to kStatus; skips lines of another form.
 GpuStatuses parse_gpu_statuses(std::string_view lines);
 
-// Share of the GPU that a process used most, in percent, by pid as the driver knows it.
+// The share of the GPU that a process used most, in percent, by pid as the driver knows it.
 using GpuShares = std::map<pid_t, int>;
 
 // Parses "PID PERCENT" lines; skips others. A process on several GPUs gets its largest share.

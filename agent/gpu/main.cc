@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun-gpus: answers each request on standard input, a letter of gpu_helper.h, with lines that
-// end in ".". Ends with its input. Without NVML: one line that says why, exit status 1.
+// end in ".". It ends with its input. Without NVML it prints one line that says why, and exits with
+// 1.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -21,17 +22,17 @@
 namespace ddprun::agent {
 namespace {
 
-// nvmlReturn_t.
+// Values of nvmlReturn_t.
 constexpr int kSuccess = 0;
 constexpr int kInsufficientSize = 7;
 constexpr std::size_t kMaxSamples = 4096;  // more than the driver keeps
 constexpr unsigned long long kFirstWindowUs = 1'000'000;
-constexpr unsigned long long kNotAvailable = ~0ULL;  // used_gpu_memory where the driver hides it
+constexpr unsigned long long kNotAvailable = ~0ULL;  // used_gpu_memory if the driver hides it
 
 constexpr unsigned kMostLinks = 18;
 constexpr unsigned kCorrected = 0, kUncorrected = 1, kSinceLoaded = 0;
 
-// nullptr: this driver doesn't have it.
+// Finds a function of the library. nullptr: this driver doesn't have it.
 template <typename Function>
 Function* find_call(void* library, const char* name) {
   return reinterpret_cast<Function*>(::dlsym(library, name));
@@ -42,7 +43,7 @@ void find(void* library, const char* name, Function** function) {
   *function = find_call<Function>(library, name);
 }
 
-// The little of NVML that is needed here, opened at run time.
+// The few functions of NVML that are needed here, loaded at run time.
 class Nvml {
  public:
   // Loads the file that DDPRUN_NVML_LIBRARY names, else libnvidia-ml.so.1, and initialises it.
@@ -52,29 +53,29 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // GPUs that answer.
+  // Returns how many GPUs answer.
   std::size_t num_devices() const { return devices().size(); }
 
-  // Compute processes of all GPUs. A GPU that doesn't answer is left out.
+  // Returns the compute processes of all GPUs. A GPU that doesn't answer is left out.
   std::vector<GpuProcess> processes() const;
 
-  // The processes on each GPU, with the percentage of its time that each has used since the call
-  // before. The first call tells the last second. A GPU that can't say (MIG, a driver that is too
-  // old) is left out.
+  // Returns the processes on each GPU, with the percentage of its time that each has used since the
+  // last call. The first call reports the last second. A GPU that can't say (MIG, a driver that is
+  // too old) is left out.
   std::vector<std::pair<unsigned, unsigned>> shares();
 
-  // The state of all GPUs. A value is left out if the GPU or this driver can't tell it.
+  // Returns the state of all GPUs. A value is left out if the GPU or this driver can't tell it.
   std::vector<GpuReading> readings() const;
 
-  // How busy, full and hot they are, for frequent calls. Unknown values are left out.
+  // Returns how busy, full and hot they are, for frequent calls. Unknown values are left out.
   std::vector<GpuReading> status() const;
 
  private:
   using Device = void*;
-  // Each with NVML's index. A GPU that doesn't answer is left out.
+  // Returns each GPU with NVML's index. A GPU that doesn't answer is left out.
   std::vector<std::pair<unsigned, Device>> devices() const;
 
-  // nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3 (and _v2).
+  // The nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v3 (and _v2).
   struct ProcessInfo {
     unsigned pid;
     unsigned long long used_gpu_memory;
@@ -82,7 +83,7 @@ class Nvml {
     unsigned compute_instance_id;
   };
 
-  // nvmlProcessUtilizationSample_t.
+  // NVML's nvmlProcessUtilizationSample_t.
   struct UtilisationSample {
     unsigned pid;
     unsigned long long time_us;
@@ -95,7 +96,7 @@ class Nvml {
   int (*handle_)(unsigned, Device*) = nullptr;
   int (*running_)(Device, unsigned*, ProcessInfo*) = nullptr;
   int (*utilisation_)(Device, UtilisationSample*, unsigned*, unsigned long long) = nullptr;
-  std::map<unsigned, unsigned long long> seen_until_us_;  // by GPU: the last sample's time
+  std::map<unsigned, unsigned long long> seen_until_us_;  // by GPU: the time of the last sample
 };
 
 Nvml::Nvml() {
@@ -164,7 +165,8 @@ std::vector<std::pair<unsigned, unsigned>> Nvml::shares() {
     auto count = static_cast<unsigned>(samples.size());
     if (utilisation_(device, samples.data(), &count, seen) != kSuccess) continue;
     samples.resize(std::min<std::size_t>(count, samples.size()));
-    std::map<unsigned, std::pair<unsigned, unsigned>> sums;  // by pid: of percent, and how many
+    // By pid: the sum of percents, and their number.
+    std::map<unsigned, std::pair<unsigned, unsigned>> sums;
     for (const UtilisationSample& sample : samples) {
       if (sample.time_us <= seen) continue;
       sums[sample.pid].first += sample.sm_percent;
@@ -293,7 +295,7 @@ int main() {
         for (const auto& process : nvml.processes()) std::puts(agent::to_line(process).c_str());
       }
       std::puts(".");
-      if (std::fflush(stdout) != 0) return 0;  // nobody reads any more
+      if (std::fflush(stdout) != 0) return 0;  // there is no reader any more
     }
     return 0;
   } catch (const Error& error) {

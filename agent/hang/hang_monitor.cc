@@ -16,7 +16,7 @@
 namespace ddprun::agent {
 namespace {
 
-// The mean of the steps in between. A worker may write what it likes: sums may have gone back.
+// Returns the mean of the steps in between. A worker may write any values: sums may have gone back.
 membership::RankSteps mean_between(const StepSums& before, const StepSums& now, int global_rank) {
   const auto num_steps = static_cast<double>(now.num_steps - before.num_steps);
   const auto mean = [&](std::uint64_t StepSums::*sum) {
@@ -35,7 +35,8 @@ membership::RankSteps mean_between(const StepSums& before, const StepSums& now, 
   return steps;
 }
 
-// Whether they differ by a quarter, and by more than kLeast, which makes no straggler yet.
+// Whether they differ by a quarter, and by more than kLeast, below which a difference doesn't
+// matter.
 bool differs(std::chrono::microseconds a, std::chrono::microseconds b) {
   constexpr std::chrono::microseconds kLeast{500};
   const auto change = std::max(a, b) - std::min(a, b);
@@ -47,7 +48,7 @@ using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A report has room for few: with Python's outer frames it would have no native one.
+// A report has room for few frames: with Python's outer ones it would have no native one.
 constexpr std::size_t kReportedPythonFrames = 8;
 constexpr std::size_t kShownFrameBytes = 240;  // so that a whole stack is within kMaxTailBytes
 
@@ -59,7 +60,7 @@ std::vector<std::string> reported_frames(const ProcessStack& stack) {
   return frames;
 }
 
-// "state in read() of /data/part-07".
+// Returns "state in read() of /data/part-07".
 std::string state_text(pid_t pid, const WaitingPlace& place) {
   ProcessStat stat;
   const bool is_stopped = read_process_stat(pid, &stat) && (stat.state == 'T' || stat.state == 't');
@@ -80,17 +81,19 @@ std::vector<std::string> with_frames(std::vector<std::string> lines, const Proce
   return lines;
 }
 
-constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
-// After so many looks ddprun-stacks is started. This process stands still for that, which is felt
-// while workers begin and ask its store.
+// The processes that a quiet worker started are looked at every second.
+constexpr int kLooksPerFamilyLook = 10;
+// ddprun-stacks is started after so many looks. Starting it stops this process for a moment. While
+// workers begin and use its store, they would notice that.
 constexpr int kLooksBeforeStacks = 20;
 
-// kNone: "collective", of a kind that this version doesn't know.
+// Names a collective. kNone stands for a kind that this version doesn't know.
 std::string collective_name(CollectiveKind kind) {
   return kind == CollectiveKind::kNone ? "collective" : kind_name(kind);
 }
 
-// The oldest operation that it is in, and how far it is in the communicator of all ranks.
+// Adds the oldest operation that the rank is in, and how far it is in the communicator of all
+// ranks.
 void add_operation(RankReport& report, const std::vector<CommunicatorState>& communicators) {
   const CommunicatorState* oldest = nullptr;
   for (const CommunicatorState& each : communicators) {
@@ -142,7 +145,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
       ++status.num_nan;
       continue;
     }
-    // A sum of what is finite may not be.
+    // A sum of finite numbers may overflow, so the mean is updated instead.
     const double num_ranks = ++status.num_ranks;
     status.loss = status.loss * ((num_ranks - 1) / num_ranks) + loss / num_ranks;
   }
@@ -225,7 +228,7 @@ void HangMonitor::arm() {
 void HangMonitor::look_at_pages() {
   std::vector<std::optional<ProgressWords>> pages;
   for (int i = 0; i < options_.num_workers; ++i) pages.push_back(events_.read_progress(i));
-  const auto steps_timed = events_.steps_timed;  // it may destroy us
+  const auto steps_timed = events_.steps_timed;  // the call may destroy this object
   if (auto training = training_.look(pages, Clock::now())) steps_timed({}, std::move(training));
 }
 
@@ -243,8 +246,8 @@ void HangMonitor::look() {
     if (process && process->pid() != pid) process.reset();
     if (pid == 0) continue;
     if (!process) process.emplace(pid);
-    // A rank that has gone quiet is looked at at once. Its family's work before that is no work of
-    // now.
+    // A rank that has just gone quiet is looked at immediately. Its family's earlier work doesn't
+    // count as present work.
     const bool wanted = detector_.wants_family(i);
     if (!wanted) process->forget_family();
     const auto facts = process->look(wanted && (family_look || !process->knows_family()));
@@ -270,10 +273,10 @@ void HangMonitor::look() {
       if (const auto seen = seen_times_.look(i, *pages[i]->steps)) times.push_back(*seen);
     }
   }
-  const HangMonitorEvents events = events_;  // one of them may destroy us
+  const HangMonitorEvents events = events_;  // one of the calls may destroy this object
   const std::weak_ptr alive(alive_);
   auto training = training_.look(pages, now);
-  // Times go in one message with how far the ranks are, if anything is said of that.
+  // Step times go out in one message with the progress of the ranks, if that is reported at all.
   const bool timed = (training || !training_.has_said()) &&
                      times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now);
   if (!timed) times.clear();
@@ -342,7 +345,7 @@ void HangMonitor::take_stack(int local_rank, StackDone done) {
   const auto index = static_cast<std::size_t>(local_rank);
   if (index >= pids.size() || pids[index] == 0) return done({}, "it has ended");
   const pid_t at_work = process_at_work(pids[index]);
-  // Before it is stopped: the stop interrupts the call.
+  // The state is read before the process is stopped, since the stop interrupts the call.
   std::vector<std::string> lines{
       state_text(at_work, place_of(local_rank, at_work)),
       concat(membership::kProcessLine, at_work, " ", start_ticks(at_work).value_or(0))};
@@ -362,7 +365,7 @@ void HangMonitor::take_stack(int local_rank, StackDone done) {
   living_stacks().take({at_work}, kInspectionTime, StackProcess::Turn::kWhenFree, taken);
 }
 
-// One that has ended may still have an answer to give.
+// Replaces the process. An ended one is not abandoned: its answer may still come.
 void HangMonitor::start_stacks() {
   if (stacks_ && !stacks_->has_ended()) stacks_->abandon();
   if (!options_.stacks_program.empty()) {
@@ -407,7 +410,7 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
         each.note = problem.empty() ? "no stack: its time was over" : problem;
       }
     }
-    const auto inspected = events_.inspected;  // it may destroy us
+    const auto inspected = events_.inspected;  // the call may destroy this object
     const std::weak_ptr still_alive(alive);
     inspected(inquiry, std::move(reports));
     if (still_alive.expired()) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches one node's workers of one round (docs/hang-detection.md). It looks at them every 100 ms
-// until it is destroyed. It says how far they are, which ones make no progress, and on request what
-// each is in. io thread only.
+// until it is destroyed. It reports how far they are, which ones make no progress, and on request
+// in which operation each is. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -31,17 +31,18 @@ namespace ddprun::agent {
 
 const char* to_string(WorkPhase phase);
 
-// How far this node's ranks are, when that is worth a message: it changed, and the last one was
-// long enough ago. Pure.
+// Reports how far this node's ranks are, if that is worth a message. It must have changed, and the
+// last message must be long enough ago. Pure.
 class TrainingReport {
  public:
   static constexpr std::chrono::seconds kInterval{5};
 
   explicit TrainingReport(RankNumbers ranks = {}) : numbers_(std::move(ranks)) {}
 
-  // `pages`: by local rank; nullopt: the rank writes none. Samples per second count since the last
-  // message, for ranks that go on and told samples. The parts of a step are each rank's mean since
-  // the last message; if there was no step, the previous mean. nullopt: nothing to say now.
+  // `pages` are by local rank; nullopt: the rank writes none. Samples per second are since the last
+  // message, for ranks that go on and report samples. The parts of a step are each rank's mean
+  // since the last message; if there was no step, the previous mean. nullopt: there is nothing to
+  // report now.
   std::optional<membership::TrainingStatus> look(
       const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now);
   bool has_said() const { return said_at_.has_value(); }
@@ -59,20 +60,21 @@ class TrainingReport {
   std::uint64_t said_step_ = 0;
   std::uint64_t said_skipped_ = 0;
   std::uint64_t said_reports_ = 0;
-  // When and how many samples had been told at the first report since the last message.
+  // The time and the number of samples of the first report since the last message.
   std::optional<Clock::time_point> counted_at_;
   std::uint64_t counted_ = 0;
   double rate_ = 0;
   std::vector<Rank> ranks_;  // by local rank
 };
 
-// When this node's step times are worth a message: a rank's own time changed by a quarter, and the
-// last message was long enough ago. Pure.
+// Decides when this node's step times are worth a message. A rank's own time must have changed by a
+// quarter, and the last message must be long enough ago. Pure.
 class StepTimeReport {
  public:
   static constexpr std::chrono::seconds kInterval{10};
 
-  // `times`: of the ranks that have any. True: say them; the next ones not before kInterval.
+  // `times` are those of the ranks that have any. True: report them; the next report is due after
+  // kInterval at the earliest.
   bool due(const std::vector<membership::RankStepTime>& times, Clock::time_point now);
 
  private:
@@ -87,21 +89,21 @@ struct HangMonitorOptions {
   std::string stacks_program;  // ddprun-stacks; empty: no stacks are taken
   std::string gpus_program;    // ddprun-gpus; empty: the use of GPUs is not looked at
   std::chrono::milliseconds interval{100};
-  bool pages_only = false;  // nothing is watched: it says how far the ranks are, nothing else
+  bool pages_only = false;  // true: it reports how far the ranks are, and watches nothing
 };
 
 // All are called from the io context.
 struct HangMonitorEvents {
-  // Given by the owner. The progress page of a local rank is that by which it is judged. nullopt:
-  // nobody writes it. read_progress is for those who look at the job, and may be what an observer
-  // saw. The processes are by local rank, 0 where none runs.
+  // The owner sets these. `read_page` returns the progress page by which a local rank is judged, or
+  // nullopt if nobody writes it. `read_progress` is for people who look at the job, and may return
+  // what an observer saw. `pids` are by local rank; 0: none runs.
   std::function<std::optional<ProgressWords>(int local_rank)> read_page, read_progress;
   std::function<std::vector<CommunicatorState>(int local_rank)> read_communicators;
   std::function<std::vector<pid_t>()> pids;
-  // Said to the owner.
+  // The monitor calls these.
   std::function<void(membership::RankReport)> stalled;  // without frames
   std::function<void(std::uint64_t inquiry, std::vector<membership::RankReport>)> inspected;
-  // No times: they are as they were.
+  // Empty times: they have not changed.
   std::function<void(std::vector<membership::RankStepTime>,
                      std::optional<membership::TrainingStatus>)>
       steps_timed;
@@ -115,15 +117,15 @@ class HangMonitor {
   // No event comes any more.
   ~HangMonitor();
 
-  // Looks from now on.
+  // Starts the looks.
   void start();
 
-  // `inspected` follows within kInspectionTime, with the same number. One at a time: the last
-  // request that comes meanwhile is answered afterwards, the others are not.
+  // Inspects the ranks: `inspected` follows within kInspectionTime, with the same number. There is
+  // one inspection at a time. If several requests come meanwhile, only the last is answered.
   void inspect(std::uint64_t inquiry);
 
   // Finds out where a worker's main thread is (membership::TailKind::kStack). Calls `done` once
-  // within kInspectionTime, at once or from the io context, unless this ends before.
+  // within kInspectionTime, at once or from the io context, unless this object ends before.
   using StackDone = std::function<void(std::vector<std::string> lines, std::string note)>;
   void take_stack(int local_rank, StackDone done);
 
@@ -141,13 +143,13 @@ class HangMonitor {
   const HangMonitorEvents events_;
 
   StallDetector detector_;
-  SeenStepTimes seen_times_;  // of ranks that the detector has no times of
+  SeenStepTimes seen_times_;  // for ranks whose times the detector doesn't know
   StepTimeReport step_times_;
   TrainingReport training_;
   std::vector<std::optional<ProcessSampler>> processes_;  // by local rank
   OutsideWork outside_;
-  // The call that a process was seen in last, by local rank: /proc doesn't name one that a look at
-  // the stack interrupted.
+  // The last call that a process was seen in, by local rank. /proc doesn't name a call that was
+  // interrupted by a look at the stack.
   struct SeenCall {
     pid_t pid = 0;
     std::string text;
@@ -155,10 +157,10 @@ class HangMonitor {
   std::vector<SeenCall> seen_calls_;
   int looks_ = 0;
   boost::asio::steady_timer timer_;
-  // Started when all workers run, so that none waits for it. Second owner: its handlers.
+  // It is started when all workers run, so that none waits for it. Shared with its handlers.
   std::shared_ptr<StackProcess> stacks_;
-  bool inspects_ = false;                         // its stacks are being taken
-  std::optional<std::uint64_t> inquiry_waiting_;  // until that is over
+  bool inspects_ = false;                         // an inspection's stacks are being taken
+  std::optional<std::uint64_t> inquiry_waiting_;  // the next inspection
   std::shared_ptr<bool> alive_;                   // handlers of the io context hold it weakly
 };
 

@@ -10,7 +10,7 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr std::uint64_t kBytesPerUnit = 4;  // the counters are of 32-bit words
+constexpr std::uint64_t kBytesPerUnit = 4;  // the counters count 32-bit words
 
 std::uint64_t counter(const std::filesystem::path& file) {
   std::uint64_t value = 0;
@@ -18,7 +18,7 @@ std::uint64_t counter(const std::filesystem::path& file) {
   return value;
 }
 
-// Less is no evidence: heartbeats.
+// Lower rates may be heartbeats, so they don't count.
 constexpr std::uint64_t kLeastRate = 10'000;
 constexpr std::uint64_t kLeastRdmaRate = 1'000'000;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of quiet ranks that /proc doesn't show: bytes over TCP, time on GPUs, traffic of the
+// The work of quiet ranks that /proc doesn't show: bytes over TCP, time on GPUs, traffic of the
 // machine's RDMA ports. Only quiet ranks are looked at, once a second, so that others cost nothing.
 // io thread only.
 #pragma once
@@ -21,13 +21,14 @@
 
 namespace ddprun::agent {
 
-// Bytes sent and received by all ports in `folder`, as the hardware counts; 0 without any.
+// Returns the bytes that the hardware of all ports in `folder` has sent and received; 0 without
+// ports.
 std::uint64_t rdma_port_bytes(const std::string& folder = "/sys/class/infiniband");
 
 struct WorkRates {
   int gpu_percent = 0;
   std::uint64_t network = 0;  // bytes per second
-  std::uint64_t rdma = 0;     // likewise, of all processes of this machine
+  std::uint64_t rdma = 0;     // bytes per second, of all processes of this machine
 };
 
 class OutsideWork {
@@ -35,15 +36,15 @@ class OutsideWork {
   // `gpus_program`: ddprun-gpus, started for the first look; empty: GPUs are not looked at.
   OutsideWork(boost::asio::io_context& io, const std::string& gpus_program, std::size_t num_ranks);
 
-  // By local rank the processes of a quiet rank; nullopt: it isn't quiet, and what it does until it
-  // is again doesn't count. Does nothing where all are nullopt.
+  // The processes of each quiet rank, by local rank. nullopt: the rank isn't quiet; its work until
+  // it is quiet again doesn't count. look() does nothing where all are nullopt.
   using Families = std::vector<std::optional<std::vector<pid_t>>>;
   void look(const Families& families);
 
-  // Adds to `facts` what a rank did, in all; it never goes back.
+  // Adds the sum of a rank's work to `facts`; it never goes back.
   void add_to(ProcessFacts& facts, std::size_t local_rank) const;
 
-  // Between the last two looks that saw the rank quiet.
+  // Returns the rates between the last two looks that saw the rank quiet.
   WorkRates rates(std::size_t local_rank) const;
 
  private:
@@ -56,14 +57,15 @@ class OutsideWork {
   void look_at(Rank& rank, const std::vector<pid_t>& family, Clock::duration passed);
 
   std::optional<GpuShares> gpu_shares_;  // nullopt: no answer since the look before
-  LazyGpuHelper gpus_;                   // behind what its answers change
+  LazyGpuHelper gpus_;                   // after the members that its answers change
   std::vector<Rank> ranks_;
-  std::optional<SocketBytes> sockets_;          // of the look under way
+  std::optional<SocketBytes> sockets_;          // of the present look
   std::optional<Clock::time_point> looked_at_;  // nullopt: the look before saw no quiet rank
   std::uint64_t rdma_bytes_ = 0, rdma_rate_ = 0;
 };
 
-// "GPU 98 %, 3.1 MB/s over sockets, 2.0 GB/s on this node's RDMA ports"; empty: nothing of it.
+// Returns "GPU 98 %, 3.1 MB/s over sockets, 2.0 GB/s on this node's RDMA ports"; empty: there is no
+// work.
 std::string describe_work(const WorkRates& rates);
 
 }  // namespace ddprun::agent

@@ -28,7 +28,7 @@ UniqueFd open_file(const std::string& path) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
-// The file's first bytes; empty: it can't be read (any more).
+// Returns the file's first bytes; empty: it can't be read (any more).
 template <std::size_t Size>
 std::string_view read_start(int fd, std::array<char, Size>& buffer) {
   const ssize_t size = ::pread(fd, buffer.data(), buffer.size(), 0);
@@ -42,14 +42,15 @@ std::uint64_t number_at(std::string_view text) {
   return value;
 }
 
-// nullopt also where it has ended and is not reaped yet.
+// Returns nullopt also if the process has ended and is not reaped yet.
 std::optional<ProcessStat> read_stat(int fd) {
   ProcessStat stat;
   if (!read_process_stat_file(fd, &stat)) return std::nullopt;
   return stat.state == 'Z' || stat.state == 'X' ? std::nullopt : std::optional(stat);
 }
 
-// rchar and wchar: the first two lines. With those of the children that it has waited for.
+// Returns the sum of rchar and wchar, the first two lines. It includes the children that it has
+// waited for.
 std::uint64_t read_bytes(int fd) {
   std::array<char, 256> buffer;
   const std::string_view text = read_start(fd, buffer);
@@ -97,7 +98,7 @@ struct Call {
   Takes takes;
 };
 
-// The system calls in which a worker can wait. Not every machine has the old ones.
+// The system calls in which a worker can wait. Some machines don't have the old ones.
 constexpr Call kCalls[] = {
     {SYS_read, "read", Takes::kDescriptor},
     {SYS_write, "write", Takes::kDescriptor},
@@ -196,7 +197,8 @@ std::vector<pid_t> descendants(pid_t pid, std::size_t limit) {
 
 ProcessSampler::ProcessSampler(pid_t pid) : pid_(pid) { open_files(); }
 
-// Both or none: bytes that are counted from some moment on would be news then.
+// Opens both files or none. Otherwise bytes that are counted only from some moment on would look
+// like progress.
 void ProcessSampler::open_files() {
   stat_ = open_file(proc_path(pid_, "stat"));
   if (!stat_) return;
@@ -245,7 +247,7 @@ void ProcessSampler::look_at_family(std::uint64_t own_bytes) {
       family_used_.cpu_ticks += used.cpu_ticks - before->second.cpu_ticks;
       grown[member] = used.bytes - before->second.bytes;
       family_used_.bytes += grown[member];
-    } else if (family_known_) {  // born since the last look
+    } else if (family_known_) {  // it was born since the last look
       family_used_.cpu_ticks += used.cpu_ticks;
       family_used_.bytes += used.bytes;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step times of ranks that tell sums of their times, but not when they are in a collective
+// Step times of ranks that report sums of their times, but not when they are in a collective
 // (docs/observe.md). Pure.
 #pragma once
 
@@ -23,13 +23,13 @@ class SeenStepTimes {
 
   explicit SeenStepTimes(RankNumbers ranks = {}) : numbers_(std::move(ranks)) {}
 
-  // The means of a rank's last steps, kSteps at least, as of the last look that had so many new
-  // ones. Its own part is what was no wait in a collective. nullopt: none yet, or it didn't
-  // communicate: its own part is not known then.
+  // Returns the means of a rank's last steps, at least kSteps of them, as of the last look with so
+  // many new steps. The rank's own part is the time outside waits in collectives. nullopt: there
+  // are none yet, or it didn't communicate: then its own part is not known.
   std::optional<membership::RankStepTime> look(std::size_t local_rank, const StepSums& now) {
     if (local_rank >= ranks_.size()) ranks_.resize(local_rank + 1);
     Rank& rank = ranks_[local_rank];
-    // A worker may write what it likes: the count, and sums below, may have gone back.
+    // A worker may write any values: the count, and the sums below, may have gone back.
     if (now.num_steps < rank.from.num_steps) rank = {now, {}};
     if (now.num_steps - rank.from.num_steps < kSteps) return rank.time;
     const StepSums from = std::exchange(rank.from, now);
@@ -55,7 +55,7 @@ class SeenStepTimes {
   };
 
   const RankNumbers numbers_;
-  std::vector<Rank> ranks_;  // by local rank, as far as they were looked at
+  std::vector<Rank> ranks_;  // by local rank, up to the largest that was looked at
 };
 
 }  // namespace ddprun::agent

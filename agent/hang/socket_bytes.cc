@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kMaxDescriptors = 4096;  // of one process
 
-// tcp_states.h of the kernel: all that have a peer.
+// The states in the kernel's tcp_states.h in which a socket has a peer.
 constexpr std::uint32_t kConnected = (1u << 1) | (1u << 4) | (1u << 5) | (1u << 8);
 
 bool request(int socket, int family) {
@@ -44,7 +44,8 @@ bool request(int socket, int family) {
   return ::send(socket, &message, sizeof message, MSG_NOSIGNAL) == sizeof message;
 }
 
-// Bytes that one socket moved, from its tcp_info. 0: an old kernel, whose struct is too short.
+// Returns the bytes that one socket moved, from its tcp_info. 0: an old kernel, whose struct is too
+// short.
 std::uint64_t bytes_of(const rtattr* attribute) {
   tcp_info info{};
   const std::size_t size = RTA_PAYLOAD(attribute);
@@ -64,12 +65,12 @@ void read_socket(const nlmsghdr* header, SocketBytes& found) {
   }
 }
 
-// False: not all of the family's are in `found`.
+// Adds the sockets of one address family. False: `found` doesn't have all of them.
 bool add_family(int socket, int family, std::size_t limit, SocketBytes& found) {
   if (!request(socket, family)) return false;
   alignas(nlmsghdr) std::array<char, 32'768> buffer;
   while (found.size() <= limit) {
-    // The kernel fills it during the call.
+    // The kernel fills the buffer during the call, so nothing waits.
     const ssize_t size = ::recv(socket, buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (size <= 0 || static_cast<std::size_t>(size) > buffer.size()) return false;
     auto left = static_cast<unsigned>(size);
@@ -121,7 +122,7 @@ void SocketWatch::look(const std::vector<pid_t>& family, const SocketBytes& byte
     const auto found = bytes.find(inode);
     if (found == bytes.end() || !now.insert(*found).second) continue;
     const auto before = known_.find(inode);
-    // A connection that is new since then began with 0.
+    // A connection that is new since the last look began with 0.
     const std::uint64_t old = before == known_.end() ? 0 : before->second;
     if (is_known_ && found->second > old) moved_ += found->second - old;
   }

@@ -29,7 +29,7 @@ ProcessStacks parse_stacks(std::string_view text) {
   pid_t pid = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    if (end == std::string_view::npos) break;  // cut off
+    if (end == std::string_view::npos) break;  // the line is cut off
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     const std::size_t space = line.find(' ');
@@ -134,12 +134,12 @@ void StackProcess::read_answer(std::uint64_t number) {
     if (size > 0) taking.text.append(buffer.data(), static_cast<std::size_t>(size));
     const bool goes_on = size > 0 || (size < 0 && errno == EAGAIN);
     if (goes_on && taking.text.size() < kMaxOutput) return self->read_answer(number);
-    // Nothing at all: it is about to be seen that it has ended.
+    // Without any text it has ended, and that is about to be seen.
     if (!taking.text.empty()) self->finish(number);
   });
 }
 
-// A child that still writes to its pipe ends.
+// Ends one request. A child that still writes to its pipe gets an error and ends.
 void StackProcess::finish(std::uint64_t number) {
   const auto taken = takes_.extract(number);
   if (taken.empty()) return;

@@ -7,8 +7,8 @@
 namespace ddprun::agent {
 namespace {
 
-constexpr double kMaxLooks = 600;                    // a minute of them
-constexpr std::uint64_t kMostStepsPerLook = 10'000;  // 100 ms apart
+constexpr double kMaxLooks = 600;                    // a minute of looks
+constexpr std::uint64_t kMostStepsPerLook = 10'000;  // steps between two looks, 100 ms apart
 
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
@@ -17,16 +17,17 @@ using namespace std::chrono_literals;
 constexpr auto kFamilyAfter = 1s;
 constexpr int kMostDoublings = 6;
 
-// A foreign worker moves when it uses more than 1 % of a core (background threads wake up now and
-// then) or any byte.
+// A foreign worker makes progress when it moves any byte or uses more than 1 % of a core
+// (background threads wake up now and then).
 constexpr int kIdlePercent = 1;
 constexpr microseconds kIdleSlack{20'000};  // /proc counts in units of 10 ms
 
-// A rank works when it used more than 5 % of a core or a GPU since it went quiet, or moved so much.
+// A rank works if it used more than 5 % of a core or a GPU since it went quiet, or moved so many
+// bytes.
 constexpr int kWorkPercent = 5;
 constexpr std::uint64_t kWorkBytes = 1 << 20;
 
-// Over the network a hung worker's heartbeats go on.
+// A hung worker may still send heartbeats over the network, at most so many bytes per second.
 constexpr std::uint64_t kHeartbeatBytesPerSecond = 16'384;
 constexpr microseconds kGpuSlack{100'000};
 
@@ -53,7 +54,7 @@ void StepHistory::look(const ProgressWords& words, Clock::time_point now) {
   }
   if (words.step == step_ && begun_) return;
   if (begun_) {
-    // Numbers that go back (counted anew in each epoch) or jump (a resumed job's) are one more
+    // Numbers that go back (counted anew in each epoch) or jump (after a resume) count as one more
     // step.
     const std::uint64_t passed = words.step > step_ ? words.step - step_ : 1;
     const std::uint64_t count = warmed_up() && passed <= kMostStepsPerLook ? passed : 1;
@@ -129,7 +130,7 @@ void StallDetector::look_at(Rank& rank, const RankSample& sample, Clock::duratio
     if (stopped && rank.stopped_since && passed > kStandstill) *rank.stopped_since += passed;
   }
   if (!stopped && rank.stopped_since) {
-    rank.stopped_since.reset();  // a look at its stack stops it, too: that changes nothing else
+    rank.stopped_since.reset();  // a look at its stack stops it, too, which changes nothing else
   } else if (stopped && !rank.stopped_since) {
     rank.stopped_since = now_;
     rank.times_said_stopped = 0;
@@ -199,7 +200,8 @@ Clock::duration StallDetector::limit(const Rank& rank) const {
   return std::max<Clock::duration>(kPatientLimit, slowest * kPatientFactor);
 }
 
-// The rendezvous decides whether others wait for a foreign rank.
+// Returns when a rank is first reported. The rendezvous decides whether others wait for a foreign
+// rank.
 Clock::duration StallDetector::first_said_at(const Rank& rank) const {
   if (rank.last.words) return limit(rank);
   return std::min<Clock::duration>(limit(rank), membership::kWaitedForLimit);
@@ -220,8 +222,8 @@ std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank)
   return given_limit(rank);
 }
 
-// The rank's activity, on the whole since it went quiet, or now: after a long wait a little work is
-// much.
+// Returns the rank's activity. It works if it has worked since it went quiet, or lately: after a
+// long wait recent work hardly raises the mean.
 Activity StallDetector::activity(const Rank& rank) const {
   const ProcessFacts& now = rank.last.process;
   if (now.stopped()) return Activity::kStopped;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the ranks of a node that have stopped making progress. One look at all of them goes in
-// every 100 ms, what is to be said comes out. Learns its time-outs from the first steps
+// Finds the ranks of a node that have stopped making progress. It gets one look at all of them
+// every 100 ms, and returns which ones to report. It learns its time-outs from the first steps
 // (docs/hang-detection.md). Pure: no I/O, clock or thread.
 #pragma once
 
@@ -14,49 +14,49 @@
 
 namespace ddprun::agent {
 
-// How long one rank's steps take. Looks may be further apart than its steps, so the time between
-// two looks is shared by the steps begun between them. Pure.
+// How long one rank's steps take. Steps may be shorter than the time between two looks. So that
+// time is divided by the steps begun between them. Pure.
 class StepHistory {
  public:
   static constexpr std::size_t kWindow = 32;  // steps
   static constexpr std::uint64_t kFirstSteps = 8;
 
-  // One look. A step is from its begin to the next one's begin; one that another phase (a
-  // checkpoint) interrupts is not counted.
+  // Takes one look. A step lasts from its begin to the next one's begin. A step that another phase
+  // (a checkpoint) interrupts is not counted.
   void look(const ProgressWords& words, Clock::time_point now);
 
-  // The clocks stood still for so long.
+  // Called when the clocks stood still for so long.
   void skip(Clock::duration time);
 
   bool warmed_up() const { return num_steps_ >= kFirstSteps; }
   Clock::duration slowest_of_window() const;
   Clock::duration slowest_since_warm_up() const { return slowest_; }
 
-  // Median of the window, once it is full.
+  // Returns the median of the window, once it is full.
   std::optional<Clock::duration> median() const;
-  // Its part outside collectives: share of looks in which none was open.
+  // Returns its part outside collectives, from the share of looks in which none was open.
   std::optional<Clock::duration> own_median() const;
 
  private:
   std::array<Clock::duration, kWindow> window_{};
   std::uint64_t num_steps_ = 0;
   std::uint64_t step_ = 0;
-  std::optional<Clock::time_point> begun_;  // of step_, while nothing interrupted it
+  std::optional<Clock::time_point> begun_;  // when step_ began, unless something interrupted it
   Clock::duration slowest_{};
-  double looks_ = 0, looks_in_collective_ = 0;  // halved now and then: the past fades
+  double looks_ = 0, looks_in_collective_ = 0;  // halved now and then, so that old looks count less
 };
 
 class StallDetector {
  public:
-  // Looks further apart than this mean that the agent itself stood still: nobody's clock ran.
+  // If looks are further apart than this, the agent itself stood still: that time doesn't count.
   static constexpr std::chrono::milliseconds kStandstill{1'000};
   static constexpr std::chrono::milliseconds kLeastStepLimit{5'000};
   static constexpr int kStepFactor = 10;  // × the slowest step of the window
   static constexpr int kEverFactor = 3;   // × the slowest one since the first steps
   static constexpr std::chrono::minutes kPatientLimit{30};  // phases that may take long
-  static constexpr int kPatientFactor = 10;                 // × the slowest one seen
+  static constexpr int kPatientFactor = 10;                 // × the slowest such phase seen
   static constexpr std::chrono::minutes kForeignLimit{10};
-  // Learnt limits say when a rank is reported; it may be acted upon later.
+  // A learnt limit only says when a rank is reported. It may be acted upon after these times.
   static constexpr std::chrono::minutes kLeastBlockedLimit{5};
   static constexpr std::chrono::minutes kLeastWorkingLimit{30};
   // A rank's activity is judged by its last one or two intervals of this length.
@@ -64,13 +64,13 @@ class StallDetector {
 
   StallDetector(HangLimits limits, std::size_t num_ranks);
 
-  // `samples` by local rank; nullopt: its process has ended, or doesn't run yet. Returns the local
-  // ranks to be said stalled now: at their limit, and at twice, 4 ×, … of it. A foreign one's limit
-  // is at most kWaitedForLimit.
+  // `samples` are by local rank; nullopt: its process has ended, or doesn't run yet. Returns the
+  // local ranks to report as stalled now: at their limit, and at twice, 4 ×, … of it. A foreign
+  // one's limit is at most kWaitedForLimit.
   std::vector<std::size_t> look(const std::vector<std::optional<RankSample>>& samples,
                                 Clock::time_point now);
 
-  // nullopt: not alive at the last look.
+  // nullopt: the rank was not alive at the last look.
   std::optional<RankView> view(std::size_t local_rank) const;
 
   // Whether the next sample should include what the worker started: it has been quiet for a while.
@@ -81,11 +81,11 @@ class StallDetector {
     RankSample last;
     bool alive = false;
     Clock::time_point changed{};   // last progress; moves on while the clock stands still
-    Clock::time_point moved_at{};  // likewise, of bytes
+    Clock::time_point moved_at{};  // the same for bytes
     ProcessFacts at_change;
     Clock::time_point phase_began{};
     Clock::duration slowest_checkpoint{}, slowest_evaluation{};
-    ProcessFacts before, recent;  // one or two kRecent ago, and less
+    ProcessFacts before, recent;  // at one or two kRecent ago, and at less than one
     Clock::time_point before_at{}, recent_at{};
     std::optional<Clock::time_point> stopped_since;
     int times_said = 0, times_said_stopped = 0;
@@ -94,7 +94,8 @@ class StallDetector {
 
   void look_at(Rank& rank, const RankSample& sample, Clock::duration passed);
   bool moved(const Rank& rank, const RankSample& sample) const;
-  std::optional<Clock::duration> given_limit(const Rank& rank) const;  // nullopt: it is learnt
+  // nullopt: the limit is learnt.
+  std::optional<Clock::duration> given_limit(const Rank& rank) const;
   Clock::duration limit(const Rank& rank) const;
   Clock::duration first_said_at(const Rank& rank) const;
   Clock::duration limit_if_blocked(const Rank& rank) const;

@@ -33,7 +33,7 @@ constexpr char kAdvice[] =
     "; start ddprun in a cgroup of its own that it may write: a unit with Delegate=yes, or "
     "systemd-run --scope -p Delegate=yes ddprun … (with --user where not root)";
 
-// The unit that systemd made a cgroup for: the deepest directory with the name of one.
+// Returns the cgroup of a systemd unit: the deepest directory with a unit's name.
 std::string unit_directory(const std::string& directory) {
   constexpr std::array<std::string_view, 3> kEnds = {".service", ".scope", ".slice"};
   std::string_view rest = directory;
@@ -47,7 +47,7 @@ std::string unit_directory(const std::string& directory) {
   return {};
 }
 
-// "4711 (bash)".
+// Returns "4711 (bash)".
 std::string short_text(const CgroupTree& tree, const std::string& pid) {
   std::string name = tree.read("/proc/" + pid + "/comm").value_or("");
   while (name.ends_with('\n')) name.pop_back();
@@ -67,7 +67,7 @@ std::string access_problem(const CgroupTree& tree, const std::string& directory,
       return concat(directory, file, ": ", errno_text(error), kAdvice);
     }
   }
-  // Root may write any cgroup, so ask whether systemd has given this one away.
+  // Root may write to any cgroup, so what counts is whether systemd has delegated this one.
   const std::string unit = user == 0 ? unit_directory(directory) : "";
   if (!unit.empty() && !tree.is_marked_delegated(unit)) {
     return concat(unit, " is systemd's, which hasn't given it away", kAdvice);
@@ -83,7 +83,8 @@ void add_pids(const CgroupTree& tree, const std::string& file, std::vector<pid_t
   }
 }
 
-// It ends where a path becomes too long for the kernel.
+// Collects the processes of all cgroups below, too. The recursion ends where a path becomes too
+// long for the kernel.
 void collect(const CgroupTree& tree, const std::string& directory, std::vector<pid_t>& pids) {
   add_pids(tree, directory + "/cgroup.procs", pids);
   for (const std::string& name : tree.children(directory)) {
@@ -96,7 +97,7 @@ bool read_stat(const CgroupTree& tree, pid_t pid, ProcessStat* stat) {
   return text && parse_process_stat(text->c_str(), stat);
 }
 
-// As typed, cut; of a kernel's or an ended one its name.
+// Returns the command line, cut. A kernel thread or an ended process has only its name.
 std::string command_of(const CgroupTree& tree, pid_t pid) {
   std::string text = tree.read(concat("/proc/", pid, "/cmdline")).value_or("");
   while (text.ends_with('\0')) text.pop_back();
@@ -107,14 +108,14 @@ std::string command_of(const CgroupTree& tree, pid_t pid) {
   return one_line(text);
 }
 
-// Which of its cgroups is frozen: SIGKILL waits for the thaw with version 1. Empty: none.
+// Says which of its cgroups is frozen: in version 1 SIGKILL waits until it is thawed. Empty: none.
 std::string frozen_text(const CgroupTree& tree, pid_t pid) {
   const auto text_of = [&](const std::string& path) { return tree.read(path).value_or(""); };
   const auto place = cgroup_place("freezer", text_of(concat("/proc/", pid, "/cgroup")),
                                   text_of("/proc/self/mountinfo"));
   if (!place) return {};
   for (const std::string& directory : place->directories) {
-    // Its own state: one below it is frozen, too, and can't be thawed alone.
+    // Reads the cgroup's own state: a cgroup below it is frozen, too, and can't be thawed alone.
     const char* own = place->is_v2 ? "/cgroup.freeze" : "/freezer.self_freezing";
     if (!text_of(directory + own).starts_with('1')) continue;
     const std::string shown = one_line(directory);
@@ -186,7 +187,7 @@ UniqueFd CgroupTree::open(const std::string& path) const {
   return UniqueFd(::open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
-// Which of the two can be read depends on who asks.
+// Reads both attributes: the caller's rights decide which one can be read.
 bool CgroupTree::is_marked_delegated(const std::string& directory) const {
   for (const char* name : {"trusted.delegate", "user.delegate"}) {
     char value = 0;
@@ -200,7 +201,7 @@ std::string CgroupTree::device_number(const std::string& path) const {
   struct stat info {};
   if (::stat((root_ + path).c_str(), &info) != 0) return {};
   const dev_t device = S_ISBLK(info.st_mode) ? info.st_rdev : info.st_dev;
-  if (major(device) == 0) return {};  // a file system without one: tmpfs, NFS, overlay
+  if (major(device) == 0) return {};  // a file system without a block device: tmpfs, NFS, overlay
   return concat(major(device), ":", minor(device));
 }
 
@@ -226,7 +227,8 @@ CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user) {
   if (is_supervised) directory.resize(directory.rfind('/'));
 
   const auto type = words_of(tree.read(directory + "/cgroup.type").value_or(""));
-  const bool is_top = !tree.read(directory + "/cgroup.events");  // only the machine's own lacks it
+  // Only the root cgroup has no such file.
+  const bool is_top = !tree.read(directory + "/cgroup.events");
   if (!type.empty() && type.front() != "domain") {
     place.problem = directory + " is for threads (cgroup.type), not for processes";
   } else if (is_top && tree.may_write("/run/systemd/system") != ENOENT) {
@@ -238,7 +240,7 @@ CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user) {
   place.directory = directory;
   place.controllers = words_of(tree.read(directory + "/cgroup.controllers").value_or(""));
   place.enabled = words_of(tree.read(directory + "/cgroup.subtree_control").value_or(""));
-  if (is_top) return place;  // the one that may have processes beside those below it
+  if (is_top) return place;  // the root cgroup may have processes beside its children
   place.needs_supervisor = !is_supervised;
   place.crowd = others_in(tree, directory, own);
   return place;

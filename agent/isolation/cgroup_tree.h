@@ -12,65 +12,67 @@
 
 namespace ddprun::agent {
 
-// `root` stands before each path: a test's directory. Tests play some of the kernel's answers.
+// `root` stands before each path; a test gives its directory. Tests override some of the kernel's
+// answers.
 class CgroupTree {
  public:
   explicit CgroupTree(std::string root = "");
   virtual ~CgroupTree() = default;
 
-  // nullopt: it can't be read, *error_number (if given) says why.
+  // nullopt: it can't be read; *error_number (if given) says why.
   virtual std::optional<std::string> read(const std::string& path,
                                           int* error_number = nullptr) const;
   // Each returns 0 or an errno value. The file must be there.
   virtual int write(const std::string& path, const std::string& text);
   virtual int make(const std::string& directory);
   virtual int remove(const std::string& directory);
-  // Whether it could be written.
+  // Tests whether it could be written: 0 or an errno value.
   virtual int may_write(const std::string& path) const;
-  // Names of the directories in it.
+  // Returns the names of the directories in it.
   std::vector<std::string> children(const std::string& directory) const;
-  // Opens a directory or a file for reading. No descriptor: see errno.
+  // Opens a directory or a file for reading. If it returns no descriptor, errno says why.
   virtual UniqueFd open(const std::string& path) const;
-  // systemd marks what it has given away: Delegate=yes.
+  // Whether systemd has marked it as delegated: Delegate=yes.
   virtual bool is_marked_delegated(const std::string& directory) const;
-  // "8:0" of a block device, or of the one below a file system; empty: there is none.
+  // Returns "8:0" for a block device, or for the one below a file system; empty: there is none.
   virtual std::string device_number(const std::string& path) const;
 
  private:
   const std::string root_;
 };
 
-// The leaf for ddprun itself: a cgroup with processes can't give controllers to those below it.
+// The name of the leaf for ddprun itself: a cgroup with processes can't enable controllers for its
+// children.
 inline constexpr char kSupervisor[] = "ddprun-supervisor";
 
-// The place where cgroups for workers can be made: inside the one that ddprun was given, and
-// nowhere else (docs/isolation.md).
+// The place where cgroups for workers can be made: only inside the cgroup that ddprun was given
+// (docs/isolation.md).
 struct CgroupPlace {
-  std::string directory;  // that the workers' cgroups are made in; empty: `problem` says why
+  std::string directory;  // the workers' cgroups are made in it; empty: `problem` says why not
   std::string problem;    // one line
-  std::vector<std::string> controllers;  // that it has: those that can be given on
-  std::vector<std::string> enabled;      // that it gives on already
+  std::vector<std::string> controllers;  // controllers that it has and can enable for its children
+  std::vector<std::string> enabled;      // controllers that it has enabled already
   bool needs_supervisor = false;         // ddprun is in it, and has to leave it first
-  std::string crowd;  // who else is in it, so that no controller can be given on; empty: nobody
+  std::string crowd;  // other processes in it, so no controller can be enabled; empty: none
 };
 
 // Finds the place for process `own` of user `user`. Changes nothing.
 CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user);
 
-// The words of a line of a kernel's file.
+// Returns the words of a line of a kernel's file.
 std::vector<std::string> words_of(const std::string& text);
 
-// The processes in the cgroup and in all below it. Ended ones aren't among them.
+// Returns the processes in the cgroup and in all below it, without ended ones.
 std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory);
 
-// The processes in the cgroup itself.
+// Returns the processes in the cgroup itself.
 std::vector<pid_t> processes_directly_in(const CgroupTree& tree, const std::string& directory);
 
-// Descendants of a process, ended ones left out.
+// Returns the descendants of a process, without ended ones.
 std::vector<pid_t> processes_below(const CgroupTree& tree, pid_t ancestor);
 
-// "pid 4711 (python3 train.py), state D in nfs_wait_bit_killable; pid …", at most five of them and
-// how many more; empty: there is none.
+// Returns "pid 4711 (python3 train.py), state D in nfs_wait_bit_killable; pid …": at most five of
+// them and how many more. Empty: there is none.
 std::string to_text(const CgroupTree& tree, const std::vector<pid_t>& pids);
 
 }  // namespace ddprun::agent

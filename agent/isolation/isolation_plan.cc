@@ -15,9 +15,10 @@ namespace ddprun::agent {
 namespace {
 
 constexpr char kNone[] = "none";
-constexpr std::uint64_t kLeastMemory = std::uint64_t{1} << 20;  // less holds no program at all
-constexpr std::uint64_t kMostPids = 4'194'304;                  // the kernel's own (PIDS_MAX)
-constexpr std::uint64_t kMostOperations = 4'294'967'294;        // likewise: one more means "max"
+constexpr std::uint64_t kLeastMemory = std::uint64_t{1} << 20;  // no program fits into less
+constexpr std::uint64_t kMostPids = 4'194'304;                  // the kernel's limit (PIDS_MAX)
+// The kernel's limit: one more means "max".
+constexpr std::uint64_t kMostOperations = 4'294'967'294;
 
 struct IoKey {
   const char* name;
@@ -49,7 +50,7 @@ std::string parse_io_value(const IoKey& key, std::string_view text, IoLimit& lim
 
 std::string parse_io_limit(std::string_view text, IoLimit& limit) {
   constexpr char kForm[] = "wants DEVICE:rbps=SIZE,wbps=SIZE,riops=N,wiops=N, or none";
-  // A device may have a colon of its own, a value has none.
+  // A device may contain a colon, a value can't.
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return kForm;
   limit.device = text.substr(0, colon);
@@ -80,7 +81,7 @@ std::string without_end(std::string text) {
   return text;
 }
 
-// "" or why the leaves can't have it.
+// Returns "" or why the leaves can't have the controller.
 std::string lack_of(const std::string& controller, const CgroupPlace& place) {
   if (!place.problem.empty()) return place.problem;
   if (!has(place.controllers, controller)) {
@@ -95,7 +96,7 @@ std::string lack_of(const std::string& controller, const CgroupPlace& place) {
   return {};
 }
 
-// io.max wants the whole disk of a partition.
+// Returns the number of the whole disk: io.max doesn't take a partition.
 std::string disk_number(const CgroupTree& tree, const IoLimit& limit) {
   const bool is_number = limit.device.find_first_not_of("0123456789:") == std::string::npos &&
                          limit.device.find(':') != std::string::npos;
@@ -135,8 +136,8 @@ class IsolationPlanner {
     plan_cpuset();
     plan_io();
     plan_.makes_cgroups = plan_.place.problem.empty();
-    // Memory is counted by worker wherever it can be, so that an end for want of memory is known as
-    // one. Without it nobody is charged for what the page cache writes later.
+    // Memory is counted for each worker wherever possible, so that a kill by the kernel's OOM
+    // killer is recognised. Without it no worker is charged for what the page cache writes later.
     if (plan_.makes_cgroups && lack_of("memory", plan_.place).empty()) need("memory");
     return std::move(plan_);
   }
@@ -146,7 +147,7 @@ class IsolationPlanner {
     if (!has(plan_.controllers, controller)) plan_.controllers.push_back(controller);
   }
 
-  // False: it isn't enforced by cgroups, and that is noted.
+  // Plans a limit for the leaves. False: cgroups don't enforce it, and that is noted.
   bool take(const char* option, const char* controller) {
     const std::string why = lack_of(controller, plan_.place);
     if (why.empty()) {
@@ -165,7 +166,8 @@ class IsolationPlanner {
     if (!request_.limits.memory_bytes || !take("worker-memory", "memory")) return;
     const std::uint64_t bytes = *request_.limits.memory_bytes;
     set_all({"memory.max", std::to_string(bytes - bytes % request_.page_bytes)});
-    set_all({"memory.swap.max", "0", "", true});  // not there where the kernel counts no swap
+    // The file is missing where the kernel counts no swap.
+    set_all({"memory.swap.max", "0", "", true});
     set_all({"memory.oom.group", "1"});
   }
 
@@ -315,7 +317,7 @@ std::string size_text(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
   char text[32];
-  // "1.5 GiB", but "96 MiB".
+  // The form is "1.5 GiB", but "96 MiB".
   const double tenths = value * 10;
   const bool is_whole = static_cast<double>(static_cast<std::uint64_t>(value)) == value;
   std::snprintf(text, sizeof text, is_whole || tenths >= 1000 ? "%.0f %s" : "%.1f %s", value,
@@ -364,7 +366,7 @@ std::string difference(const CgroupSetting& setting, const std::string& seen) {
     return wanted && got && *wanted == *got ? "" : as_is;
   }
   if (setting.file != kIoFile) return text == setting.value ? "" : as_is;
-  // A line for each device.
+  // The file has a line for each device.
   std::string rest = text + "\n";
   for (std::size_t end; (end = rest.find('\n')) != std::string::npos; rest.erase(0, end + 1)) {
     if (without_end(rest.substr(0, end)) == setting.value) return {};

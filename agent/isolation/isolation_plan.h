@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan for the limits that were asked for, on what this machine can do (docs/isolation.md). It
-// says what is written into which file of which worker's cgroup, what is enforced otherwise, and
-// what isn't.
+// Plans how this machine can keep the limits that were asked for (docs/isolation.md). The plan says
+// what is written into which file of which worker's cgroup, what is enforced otherwise, and what
+// isn't.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,13 @@ enum class CpusetSource { kNone, kList, kBinding };
 
 // The limits of each worker of a node, as they were asked for.
 struct WorkerLimits {
-  std::optional<std::uint64_t> memory_bytes = {};  // of the worker and all that it starts; no swap
-  std::optional<std::uint64_t> pids = {};          // processes and threads, likewise
+  // For the worker and all that it starts; swap is off.
+  std::optional<std::uint64_t> memory_bytes = {};
+  std::optional<std::uint64_t> pids = {};  // processes and threads of the same
   CpusetSource cpuset_source = CpusetSource::kNone;
-  CpuSet cpuset = {};  // of kList
+  CpuSet cpuset = {};  // for kList
   std::vector<IoLimit> io = {};
-  bool required = false;  // what can't be enforced is an error
+  bool required = false;  // a limit that can't be enforced is an error
 
   bool any() const {
     return memory_bytes || pids || cpuset_source != CpusetSource::kNone || !io.empty();
@@ -40,23 +41,23 @@ struct WorkerLimits {
   bool operator==(const WorkerLimits&) const = default;
 };
 
-// Each sets its part from what was typed; "none" takes it away. Returns "" or what is wrong, as in
-// "wants a number …".
+// Each sets its part from the option's text; "none" removes the limit. Returns "" or what is wrong,
+// such as "wants a number …".
 std::string parse_memory_limit(std::string_view text, WorkerLimits& limits);
 std::string parse_pids_limit(std::string_view text, WorkerLimits& limits);
 std::string parse_cpuset(std::string_view text, WorkerLimits& limits);
-// DEVICE:KEY=VALUE,… of several devices with ";" between them.
+// Parses DEVICE:KEY=VALUE,… of several devices with ";" between them.
 std::string parse_io_limits(std::string_view text, WorkerLimits& limits);
 std::string parse_limits_mode(std::string_view text, WorkerLimits& limits);
 
-// One limit, for people and for --dry-run.
+// One limit as people and --dry-run see it.
 struct ShownLimit {
   std::string option;  // "worker-memory"
   std::string value;   // "64 GiB", "0-7", "/data:rbps=1073741824"
 };
 std::vector<ShownLimit> shown_limits(const WorkerLimits& limits);
 
-// "512 bytes", "96 MiB", "1.5 GiB".
+// Returns "512 bytes", "96 MiB", "1.5 GiB".
 std::string size_text(std::uint64_t bytes);
 std::string to_text(const IoLimit& limit);
 
@@ -64,8 +65,8 @@ std::string to_text(const IoLimit& limit);
 struct CgroupSetting {
   std::string file;          // "memory.max"
   std::string value;         // as it is written
-  std::string seen_in = {};  // the file that shows what holds; empty: the same
-  bool may_lack = false;     // a kernel without it does without
+  std::string seen_in = {};  // the file that shows the value in force; empty: the same file
+  bool may_lack = false;     // no error on a kernel without this file
 
   bool operator==(const CgroupSetting&) const = default;
 };
@@ -78,14 +79,15 @@ struct UnenforcedLimit {
 struct IsolationPlan {
   WorkerLimits limits;
   CgroupPlace place;
-  bool makes_cgroups = false;                       // a leaf for each worker
-  std::vector<std::string> controllers;             // that the leaves need, beside what is there
+  bool makes_cgroups = false;            // a leaf for each worker
+  std::vector<std::string> controllers;  // controllers that the leaves need beside the enabled ones
   std::vector<std::vector<CgroupSetting>> workers;  // by local rank, of the leaves
-  std::vector<CpuSet> affinity;  // by local rank, where a cpuset is kept by affinity; else empty
+  // By local rank, where CPU affinity enforces a cpuset; else empty.
+  std::vector<CpuSet> affinity;
   std::vector<UnenforcedLimit> unenforced;
-  std::vector<std::string> problems;  // whatever the machine can do: one line each
+  std::vector<std::string> problems;  // errors on any machine: one line each
 
-  // One line of all that is not enforced, and what is done instead; empty: all is.
+  // Returns one line of all that is not enforced, and what is done instead; empty: all is enforced.
   std::string shortfall() const;
 };
 
@@ -97,11 +99,12 @@ struct IsolationRequest {
   std::size_t page_bytes = 4096;
 };
 
-// `place` is looked at only where a limit is asked for.
+// `place` is used only where a limit is asked for.
 IsolationPlan plan_isolation(const IsolationRequest& request, const CgroupPlace& place,
                              const CgroupTree& tree);
 
-// Compares a setting with what its file shows: "" or the difference, as in `is "max", not "4096"`.
+// Compares a setting with what its file shows: returns "" or the difference, such as `is "max", not
+// "4096"`.
 std::string difference(const CgroupSetting& setting, const std::string& seen);
 
 }  // namespace ddprun::agent

@@ -21,7 +21,7 @@
 namespace ddprun::agent {
 namespace {
 
-// "populated 1" of a cgroup.events, "max 3" of a pids.events; 0: it isn't there.
+// Finds "populated 1" in a cgroup.events, "max 3" in a pids.events; 0: it isn't there.
 std::uint64_t value_of(const std::string& text, const std::string& name) {
   std::istringstream in(text);
   std::string word;
@@ -32,7 +32,7 @@ std::uint64_t value_of(const std::string& text, const std::string& name) {
   return 0;
 }
 
-// "max" is none.
+// Parses a number of bytes; "max" gives nullopt.
 std::optional<std::uint64_t> bytes_in(const std::string& text) {
   std::istringstream in(text);
   std::uint64_t bytes = 0;
@@ -44,11 +44,13 @@ void must(int error, const std::string& what) {
 }
 
 constexpr char kRoundPrefix[] = "ddprun-round-";
-constexpr int kMostAttempts = 16;  // each is lost to another ddprun that begins at this moment
-constexpr std::chrono::milliseconds kLeafPatience{1'000};  // with what was killed, or is ending
+// An attempt fails if another ddprun that starts just now removes the cgroup.
+constexpr int kMostAttempts = 16;
+// For processes that were killed, or are ending.
+constexpr std::chrono::milliseconds kLeafPatience{1'000};
 
-// Whether it became empty. Each change of cgroup.events since the descriptor was read is told as
-// POLLPRI.
+// Waits until it is empty; false: it was not before the deadline. The kernel reports each change of
+// cgroup.events since the descriptor was read as POLLPRI.
 bool becomes_empty(const CgroupTree& tree, const std::string& directory, Deadline deadline) {
   const UniqueFd events = tree.open(directory + "/cgroup.events");
   while (events) {
@@ -101,7 +103,7 @@ bool is_empty_cgroup(const CgroupTree& tree, const std::string& directory) {
 }
 
 bool remove_cgroups(CgroupTree& tree, const std::string& directory) {
-  // It ends where a path becomes too long for the kernel.
+  // The recursion ends where a path becomes too long for the kernel.
   for (const std::string& name : tree.children(directory)) {
     remove_cgroups(tree, directory + "/" + name);
   }
@@ -113,7 +115,7 @@ UniqueFd make_locked_cgroup(CgroupTree& tree, const std::string& directory) {
   must(tree.make(directory), "making the cgroup " + directory);
   UniqueFd fd = tree.open(directory);
   const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
-  // Once it is locked nobody removes it. Before that it may have been.
+  // Once it is locked, nobody removes it. It may have been removed before that.
   if (is_locked && tree.open(directory)) return fd;
   const int error = errno;
   tree.remove(directory);
@@ -211,7 +213,7 @@ EmptyWait::EmptyWait(boost::asio::io_context& io, std::shared_ptr<const RoundCgr
       timer_(io),
       done_(std::move(done)) {}
 
-// Without inotify (a limit of watches) the deadline looks once more.
+// Starts the watch. Without inotify (a limit of watches) only the deadline's timer looks once more.
 void EmptyWait::watch() {
   const UniqueFd events = cgroup_->tree().open(cgroup_->directory() + "/cgroup.events");
   const std::string file = "/proc/self/fd/" + std::to_string(events.get());
@@ -281,7 +283,7 @@ WorkerCgroups::WorkerCgroups(std::shared_ptr<CgroupTree> tree, IsolationPlan pla
   }
 }
 
-// Others may have taken them back since.
+// Enables them again, since others may have disabled them.
 void WorkerCgroups::enable_controllers() {
   const std::string& directory = plan_.place.directory;
   const std::string file = directory + "/cgroup.subtree_control";
@@ -298,8 +300,7 @@ void WorkerCgroups::enable_controllers() {
   }
 }
 
-// Ends rounds whose warden and ddprun were killed together. A held lock means that one of them
-// lives.
+// Ends rounds whose warden and ddprun were both killed. A held lock means that one of them lives.
 void WorkerCgroups::end_leftovers() {
   const std::string& directory = plan_.place.directory;
   for (const std::string& name : tree_->children(directory)) {
@@ -346,11 +347,12 @@ std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
 void WorkerCgroups::close() {
   if (!moved_) return;
   const std::string& directory = plan_.place.directory;
-  // A warden may be at one still: nobody waits for that of a spare's workers.
+  // A warden may still be in one: nobody waits for the warden of a spare's workers.
   for (const std::string& round : std::exchange(rounds_, {})) end_round(round);
   auto others = tree_->children(directory);
   std::erase(others, kSupervisor);
-  // Helpers that are about to end. First, or one that ends in between would be a stranger.
+  // Includes helpers that are about to end. They are listed first: one that ended in between would
+  // look like another's process.
   auto family = processes_below(*tree_, own_);
   family.push_back(own_);
   const auto pids = processes_in(*tree_, supervisor_);
@@ -363,7 +365,7 @@ void WorkerCgroups::close() {
   }
   moved_ = false;
   for (const pid_t pid : pids) tree_->write(directory + "/cgroup.procs", std::to_string(pid));
-  // The kernel moves no process and no thread that is ending, and says nothing of it.
+  // The kernel doesn't move a process or thread that is ending, and reports no error.
   becomes_empty(*tree_, supervisor_, Deadline::after(kLeafPatience));
   remove_cgroups(*tree_, supervisor_);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The events that an AgentMachine is told, and the actions that it asks for. Plain data.
+// The events that an AgentMachine is told, and the actions that it asks its owner for. Plain data.
 #pragma once
 
 #include <chrono>
@@ -20,41 +20,41 @@ namespace ddprun::membership {
 // ---- events: what the machine is told ----
 namespace agent_event {
 
-// The first event, which comes once. `unfit`: why this node can't run its workers; empty: it can,
-// as far as it knows.
+// The first event; it comes once. `unfit`: why this node can't run its workers; empty: it can, as
+// far as it knows.
 struct Start {
   std::string unfit = {};
 };
-// The connection is open, nothing was said yet. Addresses are numeric: ours, the rendezvous'.
+// The connection is open, and nothing was said yet. The addresses of both ends are numeric.
 struct LinkUp {
   std::string local_address;
   std::string peer_address;
-  Endpoint endpoint = {};  // which of the rendezvous' it is
+  Endpoint endpoint = {};  // which of the rendezvous' endpoints it is
 };
 struct LinkMessage {
   RendezvousEnvelope envelope;
 };
-// LinkAnswered and ClockSampled are keep_alive.h's.
+// LinkAnswered and ClockSampled are in keep_alive.h.
 // An open connection ended.
 struct LinkDown {
-  bool silence = false;  // keep-alive expired, as against EOF or reset
+  bool silence = false;  // the keep-alive time expired; false: end of file or a reset
   std::string reason;
 };
-// Connect's deadline passed, or trying again would change nothing. `message`: who was tried, for
-// how long, why it failed.
+// The deadline of Connect has passed, or another attempt would change nothing. `message`: who was
+// tried, for how long, and why it failed.
 struct LinkFailed {
   std::string message;
-  bool is_users_fault = false;  // as a token that differs: exit code 2
+  bool is_users_fault = false;  // such as a token that differs: exit code 2
 };
-// The rendezvous is told these as they are, if they fit the state. They are from the worker group
-// of its round. WorkersLeft comes after RequestStop.
+// These come from the worker group of their round. They are passed on to the rendezvous unchanged,
+// if they fit the state. WorkersLeft comes after RequestStop.
 using membership::RecordsWanted;
 using membership::WorkersLeft, membership::WorkersRunning, membership::WorkersSucceeded;
 using WorkerAsks = WorkerRequest;
 using Warned = Preempted;
 using RankStalled = Stalled;
 using RanksInspected = Inspection;  // the answer to Inspect
-using StepsTimed = StepTimes;       // its giver keeps to the rate, as NodeRead's does
+using StepsTimed = StepTimes;       // its sender limits the rate, as NodeRead's does
 using TailRead = Tail;              // the answer to ReadTail
 using NodeRead = NodeReport;
 // From the worker group of `round`.
@@ -63,20 +63,21 @@ struct WorkerFailed {
   WorkerFailure failure;
   std::optional<Clock::time_point> died_at{};  // nullopt: nobody saw it
 };
-// Their lease ran out, and they are killed: this process stood still.
+// The workers' lease ran out, and they are killed: this process stood still.
 struct WorkersFenced {
   std::uint64_t round = 0;
 };
-// All its workers have finished their first step.
+// All of this node's workers have finished their first step.
 struct FirstStepDone {
   FirstStep first_step;
 };
-// After StopWorkers: no process is left.
+// Follows StopWorkers: no process is left.
 struct WorkersGone {
   std::uint64_t round = 0;
   std::uint64_t last_step = 0;  // see WorkersStopped
 };
-// The answers to KeepWorkers: all that live have asked to go on, and wait; or that can't be.
+// The answers to KeepWorkers. WorkersKept: all living workers have asked to go on, and wait.
+// WorkersNotKept: that can't be.
 struct WorkersKept {
   std::uint64_t round = 0;
   int count = 0;
@@ -86,10 +87,10 @@ struct WorkersNotKept {
   std::uint64_t round = 0;
   std::string why;
 };
-// SIGINT, SIGTERM, … at ddprun itself.
+// ddprun itself got SIGINT, SIGTERM, …
 struct Signal {
   int number = 0;
-  bool is_users = true;  // false: it stands for the end of who started this ddprun from elsewhere
+  bool is_users = true;  // false: whoever started this ddprun from elsewhere has ended
 };
 // Whoever started this ddprun from elsewhere is gone: the node leaves the job, which goes on if it
 // can. `number`: the signal for its workers.
@@ -116,85 +117,85 @@ using AgentEvent = variants::variant<
 // ---- actions: what it asks its owner to do, in order ----
 namespace agent_action {
 
-// → LinkUp or LinkFailed.
+// Opens the connection → LinkUp or LinkFailed.
 struct Connect {
   std::chrono::milliseconds timeout{0};
 };
-// No event follows. Also stops a Connect.
+// Closes the connection, or stops a Connect. No event follows.
 struct CloseLink {};
 struct Send {
   AgentEnvelope envelope;
 };
-// For the link's pings.
+// Sets the times of the link's pings.
 struct SetKeepAlive {
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds interval{0};  // of the pings; at most half the time-out
 };
-// Serve an empty store on the bound listener.
+// Serves an empty store on the bound listener.
 struct ServeStore {
   std::uint64_t round = 0;
   bool is_for_loopback = false;  // all nodes are on this machine and are told a loopback address
 };
-// No process of the round is left.
+// Closes the round's store: no process of the round is left.
 struct CloseStore {
   std::uint64_t round = 0;
 };
-// Spawn the node's workers. MASTER_ADDR, MASTER_PORT are filled in, in static mode too.
+// Starts the node's workers. MASTER_ADDR and MASTER_PORT are filled in, in static mode too.
 struct Spawn {
   StartRound round;
 };
-// The workers may live until then, unless a later Lease comes: kept by somebody who doesn't stand
-// still when this process does. nullopt: for ever.
+// Sets until when the workers may live, unless a later Lease comes. A process that doesn't stand
+// still with this one enforces it. nullopt: for ever.
 struct Lease {
   std::optional<Clock::time_point> until;
 };
-// Start the node's workers without a place in a round; the next Spawn gives them one. No event
-// follows: what becomes of them until then is the owner's affair.
+// Starts the node's workers without a place in a round; the next Spawn gives them one. No event
+// follows: until then the owner deals with their end.
 struct Prewarm {};
-// Ask the workers to leave at a step boundary; those that end with 75 from now on have not failed.
+// Asks the workers to leave at a step boundary. Those that end with 75 from now on have not failed.
 struct RequestStop {
   std::uint64_t round = 0;
   std::chrono::milliseconds notice{0};
   int signal_number = 0;  // as in Preempt
 };
-// The signal, after `grace` SIGKILL → WorkersGone. May come again, with less; the first one's
-// signal counts.
+// Sends the signal, and SIGKILL after `grace` → WorkersGone. May come again with a shorter grace;
+// the first signal stays.
 struct StopWorkers {
   std::chrono::milliseconds grace{0};
   int signal_number = SIGTERM;
-  // Not before the flight recorders that were asked for are written, or 2 s after that.
+  // The signal waits until the flight recorders that were asked for are written, 2 s at most.
   bool after_records = false;
 };
-// The rendezvous has ended the round; as far as it has decided, the job goes on. For reports only:
-// the workers' fate comes as another action. `in_place`: those that live are to go on. RoundOver
-// may come again, without it. No event follows.
+// The rendezvous has ended the round; as far as it has decided, the job goes on. It is for reports
+// only: another action tells what happens to the workers. `in_place`: the living ones are to go on.
+// RoundOver may come again without it. No event follows.
 struct RoundOver {
   std::uint64_t round = 0;
   std::string cause;  // one line
   bool in_place = false;
 };
-// A worker has died: → WorkersKept when all others have asked to go on, or WorkersNotKept. Until
-// GoOn or StopWorkers they wait.
+// A worker has died: the others are to go on → WorkersKept when all have asked to, or
+// WorkersNotKept. They wait until GoOn or StopWorkers.
 struct KeepWorkers {
   std::uint64_t round = 0;
 };
-// The workers that were kept have their places in the round. As after Spawn, WorkersRunning
-// follows, or WorkerFailed.
+// The workers that were kept have their places in the round. WorkersRunning or WorkerFailed
+// follows, as after Spawn.
 struct GoOn {
   StartRound round;
 };
-// Have the workers write their flight recorders; no event follows. Once per round.
+// Has the workers write their flight recorders, once per round. No event follows.
 using membership::Record;
-// Find out what each rank of the round is in → RanksInspected, within 2 s.
+// Finds out in which operation each rank of the round is → RanksInspected, within 2 s.
 using membership::Inspect;
-// Find out what a rank of the round wrote last → TailRead with this request.
+// Finds out the last output of a rank of the round → TailRead with this request.
 using ReadTail = TailWanted;
 // One line for the user.
 struct Tell {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-// The last action: report, and leave with the verdict's code.
+// The last action: the owner reports, and leaves with the verdict's code.
 struct Exit {
   JobEnd verdict;      // the same on every node, where the job decided it
   bool local = false;  // decided here (refused, unreachable, cut off), not by the rendezvous

@@ -43,11 +43,11 @@ std::string time_text(Clock::duration time) {
 
 using LinkConnectors = std::vector<std::unique_ptr<LinkConnector>>;
 
-// The others of several endpoints are tried while the open connection is quiet. The leader alone
-// takes an agent in, so the one that does has taken the quiet one's place. Held by shared_ptr, of
-// which the timers' handlers keep a weak one.
+// Tries the other endpoints while the open connection is quiet. Only the leader takes an agent in,
+// so an endpoint that does has replaced the quiet one. Held by shared_ptr; the timers' handlers
+// hold it weakly.
 class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
-  // `handler`, to be dropped when the generation has moved on, or this object is gone.
+  // Wraps a handler so that it does nothing once the generation has changed or this object is gone.
   template <typename Handler>
   auto guard(Handler handler) {
     return [
@@ -59,18 +59,18 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
   }
 
  public:
-  // Called from the io context, never from inside a call of this class; the look-out is over then.
+  // Called from the io context, never from inside a call of this class. The probe has ended then.
   using Found = std::function<void(std::size_t index, std::shared_ptr<FrameStream> stream)>;
 
-  // `connectors` and `keep_alive` are the owner's, and live until stop() at least.
+  // `connectors` and `keep_alive` are the owner's, and live at least until stop().
   EndpointProbe(asio::io_context& io, LinkConnectors& connectors, const KeepAlive& keep_alive)
       : connectors_(connectors), keep_alive_(keep_alive), quiet_timer_(io) {
     for (std::size_t i = 0; i < connectors.size(); ++i) pauses_.emplace_back(io);
     lengths_.resize(connectors.size());
   }
 
-  // A connection to endpoint `open_at` is open, its keep-alive time is set. From quiet_at() to
-  // silent_at() all others are tried side by side, each again after 10 ms … 250 ms.
+  // Begins for an open connection to endpoint `open_at` whose keep-alive time is set. From
+  // quiet_at() to silent_at() all others are tried side by side, each again after 10 ms … 250 ms.
   void watch(std::size_t open_at, Found found) {
     stop();
     open_at_ = open_at;
@@ -78,14 +78,14 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
     if (connectors_.size() > 1) wait_for_quiet();
   }
 
-  // keep_alive has news of the open connection: what was quiet is so no more.
+  // Called when keep_alive has heard of the open connection: it isn't quiet any more.
   void answered() {
-    if (!looking_) return;  // quiet_timer_ sees by itself
+    if (!looking_) return;  // quiet_timer_ handles it when it fires
     give_up_attempts();
     wait_for_quiet();
   }
 
-  // The connectors are free again; nothing is called any more.
+  // Stops all attempts: the connectors are free again, and nothing is called any more.
   void stop() {
     give_up_attempts();
     quiet_timer_.cancel();
@@ -112,7 +112,7 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
 
   void attempt(std::size_t index) {
     const Clock::time_point now = Clock::now();
-    if (keep_alive_.is_silent(now)) return;  // the owner ends it all
+    if (keep_alive_.is_silent(now)) return;  // the owner ends the connection
     LinkConnector::Handlers handlers;
     handlers.opened = guard([this, index](std::shared_ptr<FrameStream> stream) {
       const auto found = std::move(found_);
@@ -143,7 +143,7 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
   const KeepAlive& keep_alive_;
   asio::steady_timer quiet_timer_;
   std::vector<asio::steady_timer> pauses_;  // by endpoint
-  std::vector<milliseconds> lengths_;       // of the next ones
+  std::vector<milliseconds> lengths_;       // of the next pauses
   std::size_t open_at_ = 0;
   bool looking_ = false;
   std::uint64_t generation_ = 0;
@@ -155,10 +155,11 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   struct Connection {
     std::size_t endpoint = 0;                       // its index
-    std::shared_ptr<FrameStream> stream = nullptr;  // second owner: its handlers; null: none
+    std::shared_ptr<FrameStream> stream = nullptr;  // null: none; shared with its handlers
   };
 
-  // `handler`, to be dropped when the generation has moved on. Keeps this object alive.
+  // Wraps a handler so that it does nothing once the generation has changed. It keeps this object
+  // alive.
   template <typename Handler>
   auto guard(Handler handler) {
     return [
@@ -191,9 +192,9 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     num_attempts_ = 0;
     said_silence_ = false;
     const bool was_welcome = std::exchange(was_welcome_, false);
-    // A connection that was welcome resets the back-off; one that was ended at once doesn't.
+    // A connection that was welcome resets the back-off. One that was ended at once doesn't.
     if (was_welcome) backoff_ = milliseconds{0};
-    // An endpoint that took it and did not welcome this node has had its turn.
+    // An endpoint that took the connection and did not welcome this node is not tried first again.
     const bool was_in_vain = std::exchange(was_open_, false) && !was_welcome;
     turns_.begin(was_in_vain ? (open_at_ + 1) % connectors_.size() : welcomed_at_);
     ++generation_;
@@ -254,7 +255,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const auto num_endpoints = static_cast<Clock::rep>(connectors_.size());
     Clock::duration limit = turns_.attempt_limit();
     if (const auto silence = keep_alive_.timeout()) {
-      // Several endpoints are all asked within it: one of them may show that there is no silence.
+      // All endpoints must be asked within the keep-alive time: one may show that there is no
+      // silence.
       limit = std::min<Clock::duration>(
           limit, num_endpoints == 1 ? *silence : *silence / (num_endpoints + 1));
     }
@@ -268,8 +270,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
                                            std::move(handlers));
   }
 
-  // If this node was welcome before, the rendezvous may only be away while something else answers.
-  // Else a definite answer is final: trying again would not change it.
+  // If this node was welcome before, a definite answer may come from another process while the
+  // rendezvous is away. Otherwise it is final: another attempt would not change it.
   void failed(const ConnectFailure& failure) {
     using Kind = ConnectFailure::Kind;
     const std::size_t at = turns_.current();
@@ -297,7 +299,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const auto local = socket.local_endpoint(error);
     const auto peer = socket.remote_endpoint(error);
     FrameStream::Handlers handlers;
-    // They are dropped when the stream is closed, and so is this ownership.
+    // The handlers own this link until the stream is closed, which drops them.
     const auto self = shared_from_this();
     handlers.frame = [self](std::string_view text) { self->received(text); };
     if (on_binary_) {
@@ -306,8 +308,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     handlers.pong = [self](std::string_view payload) { self->ponged(payload); };
     handlers.ended = [self](const std::string& reason) { self->down(false, reason); };
     frames_->start(std::move(handlers));
-    // A leader that welcomed it before may fall silent before it does so again; another one may
-    // lead then.
+    // A leader that welcomed this node before may fall silent before the next welcome. Then another
+    // endpoint may lead.
     if (keep_alive_.timeout()) watch();
     emit(agent_event::LinkUp{numeric(local.address()), numeric(peer.address()),
                              connectors_[open_at_]->endpoint()});
@@ -388,7 +390,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     run_at(ping_timer_, keep_alive_.next(now), guard([this] { ping_and_watch(); }));
   }
 
-  // Another endpoint has taken this node's connection while the open one was quiet.
+  // Called when another endpoint has taken this node's connection while the open one was quiet.
   void found_another(Connection successor) {
     const bool silence = keep_alive_.is_silent(Clock::now());
     std::string reason =
@@ -397,7 +399,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     down(silence, std::move(reason), std::move(successor));
   }
 
-  // The connect() that follows takes the successor.
+  // Opens the successor, for the connect() that follows.
   void adopt_successor() {
     run_at(timer_, begun_, guard([this] {
              Connection successor = std::exchange(successor_, Connection());
@@ -412,7 +414,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     if (state_ != State::kOpen) return;
     reset();
     successor_ = std::move(successor);
-    if (frames_ && silence) {  // it may be heard all the same
+    if (frames_ && silence) {  // the rendezvous may hear it all the same
       frames_->send(encode(AgentEnvelope{0, 0, CutOff{}}));
       frames_->close_when_sent(kCloseLimit);
     } else if (frames_) {
@@ -424,7 +426,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // ---- helpers ----
 
-  // Goes back to kIdle. Handlers of operations that were under way do nothing any more.
+  // Goes back to kIdle. Handlers of unfinished operations do nothing any more.
   void reset() {
     ++generation_;
     timer_.cancel();
@@ -437,26 +439,26 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void emit(const AgentEvent& event) {
-    // A copy: the handler may destroy this link.
+    // Calls a copy, since the handler may destroy this link.
     const auto on_event = on_event_;
     if (on_event) on_event(event);
   }
 
-  // io thread only.
+  // Used on the io thread only.
   std::function<void(const AgentEvent&)> on_event_;
   std::function<void(const std::string&)> on_failed_attempt_;
   std::function<void(std::string_view)> on_binary_;  // constant once connect() was called
   LinkConnectors connectors_;                        // by endpoint
   EndpointTurns turns_;
-  std::shared_ptr<EndpointProbe> probe_;  // second owner: its handlers, for a call
-  asio::steady_timer timer_;              // back-off
+  std::shared_ptr<EndpointProbe> probe_;  // shared with its handlers, for a call
+  asio::steady_timer timer_;              // for the back-off
   asio::steady_timer ping_timer_;
   State state_ = State::kIdle;
   std::uint64_t generation_ = 0;
-  std::shared_ptr<FrameStream> frames_;  // second owner: its handlers; set in kOpen
+  std::shared_ptr<FrameStream> frames_;  // set in kOpen; shared with its handlers
   std::size_t open_at_ = 0;              // frames_' endpoint
-  std::size_t welcomed_at_ = 0;          // of the last connection that was welcome
-  Connection successor_;                 // found by probe_, for the next connect()
+  std::size_t welcomed_at_ = 0;          // the endpoint of the last welcome connection
+  Connection successor_;                 // found by probe_, used by the next connect()
   Clock::time_point begun_, deadline_;
   std::size_t num_attempts_ = 0;
   milliseconds backoff_{0};
@@ -465,7 +467,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   bool has_been_welcome_ = false;  // on an earlier connection
   bool said_silence_ = false;
   KeepAlive keep_alive_;
-  Clock::time_point last_sign_;  // of the rendezvous' life
+  Clock::time_point last_sign_;  // when the rendezvous last showed that it lives
 };
 
 AgentLink::AgentLink(asio::io_context& io, std::vector<Endpoint> endpoints,

@@ -37,13 +37,14 @@ std::optional<Clock::time_point> AgentMachine::next_deadline() const {
 }
 
 void AgentMachine::on(const agent_event::Signal& event) {
-  // If the job has ended already, the workers are being stopped in order.
+  // If the job has ended already, the workers are being stopped with the usual grace.
   if (!signalled_ && exit_ && workers_ == Workers::kStopping) {
     signalled_ = true;
     return;
   }
   if (signalled_ || exit_) {
-    // The job may go on without this node. A terminal that goes may send two signals at once.
+    // The job may go on without this node, so a second signal of the user's ends it everywhere. A
+    // terminal that closes may send two at once, which count as one.
     constexpr std::chrono::seconds kSecondThoughts{1};
     if (link_ == Link::kUp && event.is_users && left_at_ && now_ >= *left_at_ + kSecondThoughts) {
       say(Leave{.reason = concat("received ", signal_name(event.number), " again"),
@@ -84,7 +85,7 @@ void AgentMachine::on(const agent_event::Timer&) {
     welcome_deadline_.reset();
     const std::string what = concat("took the connection but did not answer within ",
                                     options_.welcome_timeout.count(), " ms");
-    if (options_.endpoints.size() > 1) {  // another one may lead by now
+    if (options_.endpoints.size() > 1) {  // another endpoint may lead by now
       emit(CloseLink{});
       on(agent_event::LinkDown{false, "it " + what});
     } else {
@@ -106,7 +107,7 @@ void AgentMachine::on(const agent_event::Timer&) {
   }
 }
 
-// As given, where it is one: the link may know it by another address.
+// Returns the endpoint as it was given, if there is just one: the link may have another address.
 std::string AgentMachine::where() const {
   if (options_.endpoints.size() == 1) return to_string(options_.endpoints.front());
   return linked_to_ ? to_string(*linked_to_) : to_string(options_.endpoints);
@@ -157,7 +158,7 @@ void AgentMachine::say_join() {
   Join join = join_;
   join.session = session_;
   join.unfit = unfit_;
-  if (num_lives_ > 0) join.instance += concat("/", num_lives_);  // another node
+  if (num_lives_ > 0) join.instance += concat("/", num_lives_);  // a new life is another node
   join.store_port = store_.port();
   join.confirmed = channel_.acknowledged();
   joined_at_ = now_;
@@ -182,7 +183,7 @@ void AgentMachine::on(const agent_event::LinkUp& event) {
   linked_to_ = event.endpoint;
   answered_at_ = now_;
   clock_.reset();  // another rendezvous may have taken the endpoint
-  // While workers live the listener is in use; WorkersStopped will name the next one.
+  // While workers live, the listener is in use; WorkersStopped will name the next one.
   if (workers_ == Workers::kNone) {
     store_.prepare(local_address_);
     if (!store_.trouble().empty()) return leave_without_store();
@@ -207,13 +208,14 @@ void AgentMachine::on(const agent_event::LinkDown& event) {
     awaiting_job_end_ = false;
     return;
   }
-  // One that stood still may read of the end first: it was given up for its silence before.
+  // A process that stood still may read about the connection's end first. The rendezvous had given
+  // it up for its silence before.
   if (event.silence || (!was_down && is_overdue())) {
     fence();
   } else {
-    end_lease();  // what ended a connection may be the rendezvous' own end
+    end_lease();  // the connection may have ended because the rendezvous did
   }
-  if (failed_) stop_in_order();  // the round is over, whoever hears of it
+  if (failed_) stop_in_order();  // the round is over, whether the rendezvous hears it or not
   if (was_down) return;          // Connect is under way
   if (!reach_deadline_) {
     tell(LogLevel::kWarning,
@@ -221,7 +223,8 @@ void AgentMachine::on(const agent_event::LinkDown& event) {
     reach_deadline_ = now_ + (embedded_ ? options_.embedded_lost_timeout
                                         : options_.join.timeouts.rendezvous_lost);
   }
-  // Another one may lead soon, and wait for this node as long (Job::without_rendezvous_until).
+  // Another endpoint may lead soon, and waits as long for this node
+  // (Job::without_rendezvous_until).
   if (options_.endpoints.size() > 1 && are_on()) {
     emit(agent_action::Lease{*reach_deadline_ + join_.timeouts.shutdown});
   }
@@ -283,8 +286,8 @@ void AgentMachine::on(const agent_event::LinkMessage& event) {
   variants::visit([this](const auto& message) { hear(message); }, envelope.message);
 }
 
-// Else the end is decided here. A rendezvous that checks Join::confirmed and the versions refuses
-// by itself.
+// Whether this node can go on with this rendezvous; if not, the end is decided here. A rendezvous
+// that checks Join::confirmed and the versions refuses the node by itself.
 bool AgentMachine::fits(const Welcome& welcome, std::uint64_t ack) {
   if (welcome.version < kOldestProtocolVersion || welcome.version > kProtocolVersion) {
     decide_here(ExitCode::kUsage, concat("the rendezvous at ", where(), " speaks version ",
@@ -319,7 +322,7 @@ void AgentMachine::hear(const Welcome& welcome) {
   give_up_if_nothing_is_taken();
   if (exit_) return;
   channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
-  if (steps_) mention(steps_->round, *steps_);  // a rendezvous that was restarted has forgotten it
+  if (steps_) mention(steps_->round, *steps_);  // a restarted rendezvous doesn't know it
   if (const auto stalled = std::exchange(stalled_unsaid_, {})) mention(stalled->round, *stalled);
 }
 
@@ -382,7 +385,7 @@ void AgentMachine::hear(const StartRound& start) {
 }
 
 // Whether the workers that the round is for wait for it. If they don't any more (this node was cut
-// off meanwhile), the rendezvous hears that none is left.
+// off meanwhile), the rendezvous is told that none is left.
 bool AgentMachine::go_on(const StartRound& start) {
   if (workers_ == Workers::kKept) return true;
   if (workers_ == Workers::kNone) {
@@ -396,7 +399,8 @@ bool AgentMachine::go_on(const StartRound& start) {
   return false;
 }
 
-// As where this process stood still: the round may be over, and another one run elsewhere.
+// Used also after a standstill of this process: the round may be over, and another one may run
+// elsewhere.
 void AgentMachine::decline(const std::string& why) {
   tell(LogLevel::kWarning, concat("round ", round_, " is not started: ", why));
   last_step_ = 0;
@@ -440,7 +444,7 @@ void AgentMachine::hear(const membership::Record& wanted) {
   if (!exit_ && wanted.round == round_ && workers_ == Workers::kLive) record();
 }
 
-// Workers that have ended are asked for, too: the last lines of one that failed are worth a look.
+// Passes on requests for ended workers, too: the last lines of one that failed are useful.
 void AgentMachine::hear(const TailWanted& wanted) {
   if (!exit_) emit(wanted);
 }
@@ -454,7 +458,7 @@ void AgentMachine::hear(const JobEnd& end) {
   stop_in_order();
 }
 
-// The others' words about this node follow: its own standstill came before.
+// Returns the reason with the standstill of this process before it, since that came first.
 std::string AgentMachine::after_standstill(const std::string& reason) const {
   if (stood_still_ == Clock::duration::zero()) return reason;
   return concat("this ddprun stood still for ", seconds_in_tenths(stood_still_),
@@ -465,7 +469,7 @@ void AgentMachine::hear(const Refused& refused) {
   awaiting_job_end_ = false;
   if (exit_) return;
   if (round_ == 0 && refused.again) return start_over(refused.message);
-  // This node was given up: others may go on without it soon.
+  // The rendezvous has given this node up: others may go on without it soon.
   if (!session_.empty()) stop_workers(options_.fence_grace);
   JobEnd end;
   end.exit_code = refused.exit_code;
@@ -490,7 +494,8 @@ void AgentMachine::start_over(const std::string& why) {
 
 void AgentMachine::on(const agent_event::WorkerFailed& event) {
   if (event.round != round_ || workers_ == Workers::kNone || failed_) return;
-  // One that comes late died before its node was told to stop, so it may be the cause.
+  // A late report is of a worker that died before this node was told to stop, so it may be the
+  // cause.
   if (exit_ && workers_ == Workers::kStopping) return;
   failed_ = true;
   failure_ = event.failure;
@@ -532,7 +537,7 @@ void AgentMachine::on(const agent_event::WorkersGone& event) {
   last_step_ = event.last_step;
   gone_at_ = now_;
   stop_deadline_.reset();
-  if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
+  if (exit_) return;  // the store stays: other nodes' workers may still use it
   say_stopped();
 }
 
@@ -558,8 +563,8 @@ void AgentMachine::not_kept(const std::string& why) {
   stop_in_order();
 }
 
-// Without a listener, too: the end of the round may be the end of the job, and only a next round
-// wants it.
+// Reports that no worker is left, even if no listener can be bound. The job may end with this
+// round, and only a next round needs a listener.
 void AgentMachine::say_stopped() {
   store_.prepare(local_address_);
   const auto moment = clock_.remote(gone_at_);
@@ -576,7 +581,7 @@ void AgentMachine::on(const agent_event::RankStalled& event) {
   }
 }
 
-// The other nodes' ranks hear of it through the rendezvous, before the end of the round.
+// The rendezvous tells the other nodes' ranks, before the end of the round.
 void AgentMachine::on(const agent_event::RecordsWanted& event) {
   if (event.round != round_ || workers_ != Workers::kLive || recorded_) return;
   say(event);
@@ -601,7 +606,8 @@ void AgentMachine::on(const agent_event::TailRead& event) {
   if (link_ == Link::kUp && !exit_) emit(Send{channel_.plain(event)});
 }
 
-// With workers or without; the next one follows soon.
+// Sends the node's state, whether it has workers or not. It is not kept, since the next one follows
+// soon.
 void AgentMachine::on(const agent_event::NodeRead& event) {
   if (link_ != Link::kUp || exit_) return;
   StepTimes message{round_, {}};
@@ -632,7 +638,7 @@ void AgentMachine::fence() {
   if (workers_ == Workers::kNone) return;
   constexpr std::chrono::seconds kLate{1};
   if (const auto silence = now_ - answered_at_; silence > keep_alive_ + kLate) {
-    stood_still_ = silence;  // else it would have been noticed earlier
+    stood_still_ = silence;  // otherwise it would have been noticed earlier
   }
   tell(LogLevel::kWarning,
        "nothing was heard of the rendezvous for its keep-alive time; "

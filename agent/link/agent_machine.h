@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's side of the conversation: what one node does with what the rendezvous, its workers
-// and its user say. It binds the next store's port; its owner carries all other actions out. It has
-// no clock and no thread.
+// The agent's side of the conversation. It decides what one node does when the rendezvous, its
+// workers or its user say something. It binds the next store's port; its owner carries out all
+// other actions. It has no clock and no thread.
 //
 //   AgentMachine machine(options, bind);
 //   perform(machine.step(agent_event::Start{}, now));            // → Connect
 //   …each event as it happens: perform(machine.step(event, now));
 //   …and a timer armed at machine.next_deadline(), which feeds Timer{}.
 //
-// Order of a healthy run: Connect → LinkUp → [a store is bound] Send(Join) → Welcome → StartRound →
-// [ServeStore] Spawn → Running → Succeeded → JobEnd(0) → StopWorkers → WorkersGone → [CloseStore]
-// Exit(0).
+// The events and actions of a healthy run: Connect → LinkUp → [a store is bound] Send(Join) →
+// Welcome → StartRound → [ServeStore] Spawn → Running → Succeeded → JobEnd(0) → StopWorkers →
+// WorkersGone → [CloseStore] Exit(0).
 #pragma once
 
 #include <chrono>
@@ -35,21 +35,23 @@
 namespace ddprun::membership {
 
 struct AgentOptions {
-  Join join;  // as the launcher knows it; session, store_port are the machine's
-  // Rendezvous endpoints as given, at least one. In static mode the one is MASTER_ADDR/PORT, too.
+  Join join;  // as the launcher knows it; the machine adds session and store_port
+  // The rendezvous' endpoints as given, at least one. In static mode this one is also
+  // MASTER_ADDR/PORT.
   std::vector<Endpoint> endpoints;
   std::uint16_t store_port = 0;  // --master-port outside static mode; 0 = any free port
-  std::chrono::milliseconds connect_timeout{60'000};  // first connection
-  std::chrono::milliseconds welcome_timeout{30'000};  // Join → Welcome
-  std::chrono::milliseconds embedded_lost_timeout{
-      3'000};                                      // the rendezvous was embedded, and is lost
-  std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
-  std::chrono::milliseconds stop_margin{10'000};   // beyond shutdown until WorkersGone
-  // Between pings. 0, or more than half the keep-alive time: a third of that is used.
+  std::chrono::milliseconds connect_timeout{60'000};  // for the first connection
+  std::chrono::milliseconds welcome_timeout{30'000};  // from Join to Welcome
+  // For a lost rendezvous that was embedded in a node's ddprun.
+  std::chrono::milliseconds embedded_lost_timeout{3'000};
+  std::chrono::milliseconds leave_timeout{2'000};  // from Leave until the job's end is confirmed
+  std::chrono::milliseconds stop_margin{10'000};   // added to the shutdown time: until WorkersGone
+  // The time between pings. If it is 0, or more than half the keep-alive time, a third of that is
+  // used.
   std::chrono::milliseconds keep_alive_interval{0};
   bool prewarm = false;  // a spare starts its workers before it has a place for them
-  bool in_own_job =
-      false;  // a worker of this very job started it: it can't wait for that one's end
+  // A worker of this very job started this ddprun. It can't wait for that worker's end.
+  bool in_own_job = false;
   // The grace period of a node that is cut off, in place of --shutdown-timeout.
   std::chrono::milliseconds fence_grace{kFenceGrace};
 };
@@ -62,11 +64,12 @@ class AgentMachine {
         join_(options_.join),
         store_(join_, options_.store_port, std::move(bind)) {}
 
-  // One event; the actions that follow from it. After Exit every event returns nothing. `now` never
-  // goes back. Events that don't fit the state (a late one of an old round) change nothing.
+  // Takes one event and returns the actions that follow from it. After Exit every event returns
+  // nothing. `now` never goes back. Events that don't fit the state (a late one of an old round)
+  // change nothing.
   std::vector<AgentAction> step(const AgentEvent& event, Clock::time_point now);
 
-  // When Timer is due. nullopt: nothing is waited for but workers that run.
+  // Returns when Timer is due. nullopt: the machine waits only for running workers.
   std::optional<Clock::time_point> next_deadline() const;
 
   bool exited() const { return exited_; }
@@ -76,8 +79,8 @@ class AgentMachine {
   static constexpr int kMostUntaken = 3;
 
   enum class Link { kDown, kOpen, kUp };  // kOpen: connected, not yet welcome
-  // kKeeping: the round is over, and whether they can go on in the next one is being found out.
-  // kKept: they can, and wait for it.
+  // kKeeping: the round is over, and it is being found out whether the workers can go on in the
+  // next one. kKept: they can, and wait for it.
   enum class Workers { kNone, kLive, kKeeping, kKept, kStopping };
 
   // ---- the link ----
@@ -88,10 +91,11 @@ class AgentMachine {
   void on(const agent_event::ClockSampled& event);
   void on(const agent_event::LinkDown& event);
   void on(const agent_event::LinkFailed& event);
-  // `trouble`: of that rendezvous, where reach_deadline_ has come.
+  // Connects again, or gives up after reach_deadline_. `trouble` says what is wrong with the
+  // rendezvous.
   void reach_again(const std::string& trouble);
   void unreachable(const std::string& message);
-  // HOST:PORT of the latest connection's rendezvous, or all there are.
+  // Returns HOST:PORT of the latest connection's rendezvous, or of all endpoints.
   std::string where() const;
 
   // ---- the rendezvous' messages ----
@@ -99,12 +103,13 @@ class AgentMachine {
   void on(const agent_event::LinkMessage& event);
   void hear(const Welcome& welcome);
   bool fits(const Welcome& welcome, std::uint64_t ack);
-  // A rendezvous that can't read a message ends the connection, and would do so for ever.
+  // Gives up if the rendezvous can't read a message of this node: it would end each connection, for
+  // ever.
   void give_up_if_nothing_is_taken();
   void hear(const Waiting& waiting);
   void hear(const StartRound& start);
   bool go_on(const StartRound& start);
-  void decline(const std::string& why);  // to start round_
+  void decline(const std::string& why);  // says that round_ is not started
   void hear(const Preempt& preempt);
   void hear(const StopRound& stop);
   void hear(const membership::Inspect& inspect);
@@ -114,7 +119,7 @@ class AgentMachine {
   void hear(const JobEnd& end);
   void hear(const Refused& refused);
 
-  // As if nothing had been reached yet; nothing numbered was said before the first round.
+  // Begins as if nothing had been reached yet. Before the first round there is no numbered message.
   void start_over(const std::string& why);
 
   // ---- the workers ----
@@ -123,7 +128,7 @@ class AgentMachine {
   void on(const agent_event::WorkerFailed& event);
   void on(const agent_event::WorkersSucceeded& event) { say_of_round(event.round, event); }
   void date_failure(TimePoint died_at);
-  // No worker of round_ is left, or they are kept.
+  // Says that no worker of round_ is left, or that they are kept.
   void say_stopped();
   void on(const agent_event::WorkersFenced& event);
   void on(const agent_event::WorkerAsks& event) { say_of_round(event.round, event); }
@@ -144,27 +149,28 @@ class AgentMachine {
   void on(const agent_event::TailRead& event);
   void on(const agent_event::NodeRead& event);
 
-  // They may do as they like: nothing has told them to end.
+  // Whether the workers live and nothing has told them to end.
   bool are_on() const {
     return workers_ == Workers::kLive || workers_ == Workers::kKeeping ||
            workers_ == Workers::kKept;
   }
-  // May be called again; a shorter grace shortens the wait.
+  // Stops the workers. May be called again; a shorter grace shortens the wait.
   void stop_workers(std::chrono::milliseconds grace, bool after_records = false);
-  // The round is over: in order, and what is being recorded first.
+  // Stops the workers because the round is over: with the usual grace, and after flight recorders
+  // are written.
   void stop_in_order() { stop_workers(join_.timeouts.shutdown, true); }
 
   // Sets the lease to the time until which the rendezvous can't have started another round without
   // this node's workers.
   void renew_lease();
 
-  // Nothing was heard for so long that the rendezvous may have given this node up.
+  // Whether nothing was heard for so long that the rendezvous may have given this node up.
   bool is_overdue() const { return keep_alive_.count() > 0 && now_ >= answered_at_ + keep_alive_; }
 
-  // No other round can come without this node's leave.
+  // Ends the lease: no other round can come unless this node agrees.
   void end_lease();
 
-  // Cut off: others may go on without this node soon, so its workers must not.
+  // Stops the workers of a node that is cut off: others may soon go on without it.
   void fence();
   std::string after_standstill(const std::string& reason) const;
 
@@ -186,14 +192,15 @@ class AgentMachine {
   void emit(AgentAction action) { out_.push_back(std::move(action)); }
   void tell(LogLevel level, std::string text) { emit(agent_action::Tell{level, std::move(text)}); }
 
-  // Numbered: kept until the rendezvous has it, sent now if there is a link.
+  // Says a numbered message: it is kept until the rendezvous has it, and sent now if there is a
+  // link.
   void say(AgentMessage message);
 
-  // As say(), if workers of that round live.
+  // Does the same as say(), if workers of that round live.
   void say_of_round(std::uint64_t round, AgentMessage message);
 
-  // Sends a message that is not numbered, so not kept. The rendezvous says nothing in a round where
-  // all goes well, and would acknowledge nothing. Sends only while the link is up.
+  // Sends a message that is not numbered, so not kept, and only while the link is up. In a round
+  // where all goes well the rendezvous says nothing, so it would acknowledge nothing.
   void mention(std::uint64_t round, AgentMessage message);
 
   void say_join();
@@ -201,7 +208,7 @@ class AgentMachine {
 
   const AgentOptions options_;
   const Join join_;
-  std::string unfit_;  // as Start had it
+  std::string unfit_;  // as in Start
 
   TimePoint now_{};
   std::vector<AgentAction> out_;
@@ -209,44 +216,46 @@ class AgentMachine {
   Link link_ = Link::kDown;
   Workers workers_ = Workers::kNone;
   std::string session_;              // empty: not welcome yet
-  int num_lives_ = 0;                // how often it was start_over()
-  bool embedded_ = false;            // the rendezvous won't come back once gone
-  std::uint64_t oldest_resent_ = 0;  // on the last connection; 0: nothing was
-  int num_untaken_ = 0;              // connections in a row that ended before the rendezvous had it
-  std::string local_address_;        // of the link
-  std::optional<Endpoint> linked_to_;  // likewise; nullopt: there was none yet
-  TimePoint answered_at_{};            // what the rendezvous has answered last was sent then
-  std::optional<TimePoint> left_at_;   // by a signal of the user's
-  Clock::duration stood_still_{};      // this process did, in this round: zero where it didn't
+  int num_lives_ = 0;                // how often it was started over
+  bool embedded_ = false;            // the rendezvous won't come back once it is gone
+  std::uint64_t oldest_resent_ = 0;  // resent on the last connection; 0: nothing was
+  int num_untaken_ = 0;  // connections in a row that ended before the rendezvous had that message
+  std::string local_address_;          // of this end of the link
+  std::optional<Endpoint> linked_to_;  // nullopt: there was no link yet
+  TimePoint answered_at_{};            // when the ping was sent that the rendezvous answered last
+  std::optional<TimePoint> left_at_;   // when a signal of the user's made this node leave
+  // How long this process stood still in this round; zero: it didn't.
+  Clock::duration stood_still_{};
   std::chrono::milliseconds keep_alive_{0};
   TimePoint joined_at_{};  // when the last Join was sent
   ClockOffset clock_;
   std::uint64_t round_ = 0;
-  bool prewarmed_ = false;                 // workers wait for a round
+  bool prewarmed_ = false;                 // workers without a place wait for a round
   bool failed_ = false;                    // a worker of round_ failed
   bool recorded_ = false;                  // Record was emitted for round_
   WorkerFailure failure_;                  // if failed_
-  std::optional<Stalled> stalled_unsaid_;  // while there was no link
-  std::optional<StepTimes> steps_;         // of its round: what was said of it, all together
+  std::optional<Stalled> stalled_unsaid_;  // not said yet, since there was no link
+  std::optional<StepTimes> steps_;         // all that was said of the round's step times
   std::uint64_t last_step_ = 0;            // of round_, once its workers are gone
-  TimePoint gone_at_{};                    // likewise: when that was
-  int num_kept_ = 0;                       // Workers::kKept: of how many
+  TimePoint gone_at_{};                    // when its workers were gone
+  int num_kept_ = 0;                       // the number of workers, in Workers::kKept
   std::uint64_t declined_ = 0;             // a round that came while they were being stopped
   WaitNews waits_;
 
   StoreListener store_;
 
-  std::optional<agent_action::Exit> exit_;  // decided; carried out once the workers are gone
+  std::optional<agent_action::Exit> exit_;  // decided; it is carried out once the workers are gone
   bool awaiting_job_end_ = false;           // Leave was sent
   bool signalled_ = false;
-  int stop_signal_ = SIGTERM;  // what stops the workers: the user's own signal, if it is that
+  // The signal that stops the workers: the user's own where the user has sent one.
+  int stop_signal_ = SIGTERM;
   bool exited_ = false;
 
-  std::optional<TimePoint> reach_deadline_;    // without link: when Connect gives up
-  std::optional<TimePoint> welcome_deadline_;  // Link::kOpen
-  std::optional<TimePoint> leave_deadline_;    // awaiting_job_end_
-  std::optional<TimePoint> stop_deadline_;     // Workers::kStopping
-  std::optional<TimePoint> keep_deadline_;     // Workers::kKeeping
+  std::optional<TimePoint> reach_deadline_;    // without a link: when Connect gives up
+  std::optional<TimePoint> welcome_deadline_;  // for Link::kOpen
+  std::optional<TimePoint> leave_deadline_;    // for awaiting_job_end_
+  std::optional<TimePoint> stop_deadline_;     // for Workers::kStopping
+  std::optional<TimePoint> keep_deadline_;     // for Workers::kKeeping
 };
 
 }  // namespace ddprun::membership

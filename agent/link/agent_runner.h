@@ -11,16 +11,17 @@
 
 namespace ddprun::membership {
 
-// AgentMachine and what every owner of one needs: one timer, and a queue. The queue puts an
-// action's own events after the actions of the event before. Clock and timer are the owner's.
+// Joins an AgentMachine with what every owner of one needs: one timer, and a queue. The events that
+// an action causes are handled after the other actions of its event. Clock and timer are the
+// owner's.
 class AgentRunner {
  public:
   struct Hooks {
     std::function<Clock::time_point()> now;
-    // May call handle(): that event's turn comes later.
+    // May call handle(); that event is handled later.
     std::function<void(const AgentAction&)> perform;
-    // Call handle(Timer{}) then, instead of at the time that was named last; nullopt: never. Only
-    // called when it changes.
+    // Asks the owner to call handle(Timer{}) at this time instead of the one before; nullopt:
+    // never. Only called when the time changes.
     std::function<void(std::optional<Clock::time_point>)> wake_at;
     BindStore bind_store;
   };
@@ -28,7 +29,7 @@ class AgentRunner {
   AgentRunner(AgentOptions options, Hooks hooks)
       : hooks_(std::move(hooks)), machine_(std::move(options), hooks_.bind_store) {}
 
-  // The event, and those that its actions cause. After drop() nothing.
+  // Handles the event, and those that its actions cause. Does nothing after drop().
   void handle(AgentEvent event) {
     if (dropped_) return;
     waiting_.push_back(std::move(event));
@@ -45,7 +46,7 @@ class AgentRunner {
     handling_ = false;
     if (!dropped_) set_timer();
   }
-  // The owner is gone: no hook is called any more.
+  // Called when the owner is gone: no hook is called any more.
   void drop() {
     dropped_ = true;
     waiting_.clear();

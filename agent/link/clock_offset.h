@@ -11,18 +11,18 @@
 
 namespace ddprun::membership {
 
-// A moment on the rendezvous' clock (since that clock's epoch); the truth is within ± error.
+// A time on the rendezvous' clock (since that clock's epoch). The true time is within ± error.
 struct RemoteMoment {
   std::chrono::microseconds at{0};
   std::chrono::microseconds error{0};
 };
 
 // How far the rendezvous' monotonic clock is from this node's, measured as NTP does it. A question
-// leaves, the other side answers with its clock's time, and the answer comes.
+// is sent, the other side answers with its clock's time, and the answer arrives.
 class ClockOffset {
  public:
-  // `sent` and `received` by our clock; in between the rendezvous' clock showed `answered`. A
-  // `received` before `sent` is ignored.
+  // Adds a measurement. `sent` and `received` are times of this node's clock; in between the
+  // rendezvous' clock showed `answered`. A `received` before `sent` is ignored.
   void sample(Clock::time_point sent, std::chrono::microseconds answered,
               Clock::time_point received) {
     if (received < sent) return;
@@ -32,8 +32,9 @@ class ClockOffset {
     if (samples_.size() > kKept) samples_.pop_front();
   }
 
-  // Our moment `when` on the rendezvous' clock, by the sample that knows best. Its error is half
-  // the round trip, and what two clocks may drift apart since (kDrift). nullopt: no sample yet.
+  // Returns the time `when` of this node's clock on the rendezvous' clock, by the sample with the
+  // least error. The error is half the round trip, plus what two clocks may have drifted apart
+  // since (kDrift). nullopt: there is no sample yet.
   std::optional<RemoteMoment> remote(Clock::time_point when) const {
     using std::chrono::microseconds;
     std::optional<RemoteMoment> best;
@@ -47,16 +48,16 @@ class ClockOffset {
     return best;
   }
 
-  // The other side may be another machine from now on.
+  // Forgets all samples: the other side may be another machine from now on.
   void reset() { samples_.clear(); }
 
-  static constexpr std::size_t kKept = 8;  // the last ones
+  static constexpr std::size_t kKept = 8;  // samples
   static constexpr double kDrift = 200e-6;
 
  private:
   struct Sample {
-    Clock::time_point middle;          // of the round trip
-    std::chrono::microseconds remote;  // then
+    Clock::time_point middle;          // of the round trip, by this node's clock
+    std::chrono::microseconds remote;  // the rendezvous' clock at that time
     std::chrono::microseconds half_round_trip;
   };
   std::deque<Sample> samples_;

@@ -11,12 +11,13 @@
 namespace ddprun::membership {
 namespace {
 
-// Addresses to bind at, the best first.
+// Returns the addresses to bind, the best first.
 std::vector<std::string> addresses(const Join& join, const std::string& local_address) {
   if (join.settings.store == StoreMode::kProxy) return {kProxyAddr};
-  // An address in front of this node (NAT) can't be bound: peers come in elsewhere.
+  // An address in front of this node (NAT) can't be bound: peers' connections arrive at another
+  // one.
   if (!join.advertised_addr.empty()) return {join.advertised_addr, ""};
-  // Over loopback this node is beside the rendezvous, and others may come from elsewhere.
+  // A loopback address means that the rendezvous is on this machine; other nodes may be elsewhere.
   if (names_loopback(local_address) && join.settings.max_nodes > 1) return {""};
   return {local_address};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which waits of a node its user is told, and when. Pure.
+// Decides which waits of a node its user is told of, and when. Pure.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@ namespace ddprun::membership {
 
 class WaitNews {
  public:
-  // The first wait begins. If it is over within kPatience, it is not worth a line.
+  // Called when the first wait begins. If it is over within kPatience, the user isn't told.
   void begin(Clock::time_point now) { patience_until_ = now + kPatience; }
 
-  // The line that is to be told now; nullopt: nothing new, or not yet.
+  // Returns the line to tell now; nullopt: there is nothing new, or it is not time yet.
   std::optional<std::string> hear(const Waiting& waiting, Clock::time_point now) {
     std::string text = waiting.note;
     if (text.empty()) {
@@ -26,13 +26,13 @@ class WaitNews {
                     " are here");
     }
     if (!is_news(text)) return std::nullopt;
-    // Nodes that come within moments of each other are no news.
+    // Single nodes that come shortly after each other are not worth a line.
     const bool counts = waiting.need_nodes > 0;
     if (!counts || !patience_until_ || now >= *patience_until_) return text;
     held_back_ = std::move(text);
     return std::nullopt;
   }
-  // The line that is due, at due().
+  // Returns the line that is due at due().
   std::optional<std::string> take_due(Clock::time_point now) {
     if (held_back_.empty() || !patience_until_ || now < *patience_until_) return std::nullopt;
     return std::exchange(held_back_, {});
@@ -40,14 +40,14 @@ class WaitNews {
   std::optional<Clock::time_point> due() const {
     return held_back_.empty() ? std::nullopt : patience_until_;
   }
-  // Whether `text` differs from the text that was told last. Takes it for told from now on.
+  // Whether `text` differs from the line that was told last. It counts as told from now on.
   bool is_news(const std::string& text) {
     if (text == last_) return false;
     last_ = text;
     return true;
   }
 
-  // A round starts. From then on each wait is news.
+  // Called when a round starts. From then on each wait is told at once.
   void round_started() {
     held_back_.clear();
     patience_until_.reset();

@@ -69,7 +69,8 @@ void write_workers(TextWriter& out, const AgentMetrics& all) {
   out.sample({{"reason", "other"}}, all.counts.restarts_otherwise);
 }
 
-// A family with a sample of each local rank that has a value; none has: no family.
+// Writes a family with a sample of each local rank that has a value. Without any value there is no
+// family.
 template <typename Element>
 void of_each_rank(TextWriter& out, const char* name, Type type, const char* help,
                   const std::vector<std::optional<Element>>& ranks, auto value_of) {

@@ -16,10 +16,10 @@ namespace ddprun::agent {
 namespace {
 
 constexpr char kInterfaces[] = "/sys/class/net/";
-constexpr std::size_t kLineBytes = 512;      // a line of ten numbers
-constexpr std::size_t kMostBytes = 1 << 18;  // a thousand interfaces
+constexpr std::size_t kLineBytes = 512;      // enough for a line of ten numbers
+constexpr std::size_t kMostBytes = 1 << 18;  // enough for a thousand interfaces
 
-// The file's first bytes; empty: it isn't there.
+// Returns the file's first bytes; empty: it isn't there.
 std::string begin_of(const char* path, std::size_t most) {
   const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
   return file ? read_text(file.get(), most).text : "";
@@ -35,7 +35,7 @@ std::string_view next_word(std::string_view& rest) {
 
 using membership::NodeReport;
 
-// An answer that is older says nothing of now: the driver hangs.
+// An older answer doesn't count: the driver hangs.
 constexpr std::chrono::seconds kMaxGpuAge{15};
 
 std::optional<double> rate(std::uint64_t before, std::uint64_t now, double seconds) {
@@ -43,7 +43,7 @@ std::optional<double> rate(std::uint64_t before, std::uint64_t now, double secon
   return static_cast<double>(now - before) / seconds;
 }
 
-// The kernel's time of waiting for disks may go back.
+// Returns the share of busy time. The kernel's time of waiting for disks may go back.
 std::optional<double> busy_share(const CpuSeconds& before, const CpuSeconds& now) {
   const double total = now.total() - before.total();
   if (total <= 0) return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<CpuSeconds> parse_cpu_seconds(std::string_view proc_stat, double t
   std::string_view line = take_until(proc_stat, "\n");
   if (next_word(line) != "cpu" || ticks_per_second <= 0) return std::nullopt;
   CpuSeconds all;
-  // The first four are as old as the file; guests' time is a part of user and nice.
+  // Every kernel has the first four. Guests' time is already a part of user and nice.
   int num_found = 0;
   for (const auto& time : kCpuTimes) {
     const auto ticks = parsed_number<std::uint64_t>(next_word(line));
@@ -96,12 +96,12 @@ std::optional<NodeMemory> parse_memory(std::string_view meminfo) {
 }
 
 std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev) {
-  constexpr int kSentBytes = 8;  // the ninth number
+  constexpr int kSentBytes = 8;  // counted from 0 after the colon
   std::vector<InterfaceCounters> found;
   while (!net_dev.empty()) {
     std::string_view line = take_until(net_dev, "\n");
     const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;  // the heading
+    if (colon == std::string_view::npos) continue;  // a line of the heading
     std::string_view before = line.substr(0, colon);
     InterfaceCounters each;
     each.name = next_word(before);
@@ -118,7 +118,7 @@ std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev) {
   return found;
 }
 
-// Two lines: the columns' names, then their numbers, some of which are negative.
+// Parses two lines: the columns' names, then their numbers, some of which are negative.
 std::optional<TcpCounters> parse_tcp(std::string_view net_snmp) {
   std::optional<std::string_view> names;
   while (!net_snmp.empty()) {

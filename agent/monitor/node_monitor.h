@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads this node every few seconds, from start() until its destruction, and when it is asked; says
-// how the node is (docs/metrics.md). No reading waits for anything: the GPUs' are those of the last
+// Reads the state of this node every few seconds, from start() until its destruction, and when it
+// is asked (docs/metrics.md). No reading waits for anything: those of the GPUs are from the last
 // answer. io thread only.
 #pragma once
 
@@ -48,7 +48,7 @@ struct NodeMemory {
 };
 
 struct TcpCounters {
-  std::uint64_t sent_segments = 0;  // retransmitted ones included or not, as the kernel has it
+  std::uint64_t sent_segments = 0;  // with or without retransmitted ones, as the kernel counts
   std::uint64_t retransmitted_segments = 0;
 };
 
@@ -66,21 +66,21 @@ struct NodeCounters {
   std::vector<InterfaceCounters> interfaces;  // see choose_interfaces()
 };
 
-// `limit`: of interfaces.
+// `limit`: the largest number of interfaces.
 NodeCounters read_node_counters(std::size_t limit);
 
 // ---- parsers ----
 
-// The first line of /proc/stat; `ticks_per_second` of them.
+// Parses the first line of /proc/stat. `ticks_per_second`: its unit of time.
 std::optional<CpuSeconds> parse_cpu_seconds(std::string_view proc_stat, double ticks_per_second);
 std::optional<NodeMemory> parse_memory(std::string_view meminfo);
-// /proc/net/dev, without loopback; a line that is of another form is left out.
+// Parses /proc/net/dev, without loopback; a line of another form is left out.
 std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev);
 std::optional<TcpCounters> parse_tcp(std::string_view net_snmp);
 
 // Chooses the interfaces that ever moved a byte and that have a device (`has_device`). A byte that
-// passes a bridge, a bond or a tunnel passes one of these, too. If none has a device, as in a
-// container: all. Returns the first `limit` by name.
+// passes a bridge, a bond or a tunnel also passes one of these. If none has a device, as in a
+// container, all that moved a byte are chosen. Returns the first `limit` by name.
 std::vector<InterfaceCounters> choose_interfaces(
     std::vector<InterfaceCounters> all, std::size_t limit,
     const std::function<bool(const std::string& name)>& has_device);
@@ -91,12 +91,12 @@ struct NodeReading {
   GpuStatuses gpus;
 };
 
-// A node's report to the rendezvous, from what the kernel counted now and at the reading before.
+// Makes a node's report to the rendezvous, from the kernel's counts now and at the reading before.
 // Pure.
 class NodeRates {
  public:
-  // Rates are those since the last call. They are not known at the first one, nor if a counter went
-  // back (an interface that was made anew). `now` is later each time.
+  // Returns the report with rates since the last call. They are not known at the first call, nor if
+  // a counter went back (an interface that was made anew). `now` is later each time.
   membership::NodeReport report(const NodeCounters& counters, const GpuStatuses& gpus,
                                 Clock::time_point now);
 
@@ -120,13 +120,13 @@ class NodeMonitor {
   using Said = std::function<void(membership::NodeReport)>;
 
   NodeMonitor(boost::asio::io_context& io, NodeMonitorOptions options, Said said);
-  // No call comes any more.
+  // No call comes after this.
   ~NodeMonitor();
 
   void start();
-  // Returns the next report before its time, for a caller that sends a message anyway. Nobody else
-  // gets it. The report after it comes a fifth of the interval late, so that a caller can take it,
-  // too. nullopt: the last reading is not older than that, or there is none yet.
+  // Returns the next report before its time, for a caller that sends a message anyway; nobody else
+  // gets that report. The report after it comes a fifth of the interval late, so that a caller can
+  // take it, too. nullopt: the last reading is younger than that fifth, or there is none yet.
   std::optional<membership::NodeReport> take_report();
   NodeReading read();
 
@@ -139,10 +139,10 @@ class NodeMonitor {
   const Said said_;
   GpuStatuses gpus_;  // the last answer
   Clock::time_point gpus_read_at_{};
-  LazyGpuHelper gpu_helper_;  // behind what its answers change
+  LazyGpuHelper gpu_helper_;  // after the members that its answers change
   NodeRates rates_;
   bool has_read_ = false;
-  std::optional<Clock::time_point> read_at_;  // for a report
+  std::optional<Clock::time_point> read_at_;  // when a report was read last
   boost::asio::steady_timer timer_;
   std::shared_ptr<bool> alive_;  // the timer's handler holds it weakly
 };

@@ -14,7 +14,7 @@
 namespace ddprun::agent {
 
 std::string observer_folder(const std::string& socket_directory) {
-  return socket_directory + "/observe";  // warm_helper.py knows it, too
+  return socket_directory + "/observe";  // warm_helper.py uses this name, too
 }
 
 std::string put_observer(const std::string& socket_directory) {

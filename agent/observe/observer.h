@@ -7,10 +7,10 @@
 
 namespace ddprun::agent {
 
-// Its folder, for PYTHONPATH, in the directory of a round's socket. Pure.
+// Returns its folder for PYTHONPATH, in the directory of a round's socket. Pure.
 std::string observer_folder(const std::string& socket_directory);
 
-// Makes the folder, and returns it. Throws Error(kSystem), and leaves nothing then.
+// Makes the folder, and returns it. If it throws Error(kSystem), nothing is left.
 std::string put_observer(const std::string& socket_directory);
 
 }  // namespace ddprun::agent

@@ -8,8 +8,8 @@
 namespace ddprun::agent {
 namespace {
 
-// The line without blanks and the "[rank3]: " that torch.distributed puts before a traceback's
-// lines.
+// Returns the line without blanks and without the "[rank3]: " that torch.distributed puts before
+// the lines of a traceback.
 std::string_view bare(std::string_view line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   if (line.starts_with("[rank")) {
@@ -28,7 +28,7 @@ bool names_exception(std::string_view line) {
          ends_with_any(name, {"Error", "Exception", "Interrupt", "Exit", "BdbQuit"});
 }
 
-// Whether the line is std::terminate's: "what():  TEXT", or before it "… an instance of 'NAME'".
+// Whether std::terminate wrote the line: "what():  TEXT", or before it "… an instance of 'NAME'".
 bool is_of_terminate(std::string_view line) {
   return line.starts_with("what():") || line.starts_with("terminate called after throwing");
 }

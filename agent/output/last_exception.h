@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last exception that a worker's output names: what it most likely ended of. Pure.
+// Finds the last exception in a worker's output: most likely the one that ended it. Pure.
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace ddprun::agent {
 
-// From the exception's name on: "torch.OutOfMemoryError: CUDA out of memory. …", "bdb.BdbQuit",
-// "what():  std::bad_alloc". Without blanks and "[rank3]: " before it; a view into `lines`. Empty:
-// they name none. An earlier one may have been caught, and doesn't count.
+// Returns the last exception, from its name on: "torch.OutOfMemoryError: CUDA out of memory. …",
+// "bdb.BdbQuit", "what():  std::bad_alloc". The result is a view into `lines`, without blanks and
+// "[rank3]: " before it. Empty: they name none. An earlier exception may have been caught, so it
+// doesn't count.
 std::string_view last_exception(const std::vector<std::string>& lines);
 
-// Whether this is how Python ends where it wants a line of a stdin that has none: pdb's prompt
-// (breakpoint()), input(). `exception`: as above.
+// Whether Python ends with this exception when it wants a line of a stdin that has none: pdb's
+// prompt (breakpoint()), input(). `exception`: as returned above.
 bool is_of_empty_stdin(std::string_view exception);
 
 }  // namespace ddprun::agent

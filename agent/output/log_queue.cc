@@ -57,7 +57,7 @@ void LogFile::write_now(std::string_view bytes) {
   }
 }
 
-// If a part can't be renamed, the file is begun anew all the same: the bound is kept.
+// If a part can't be renamed, the file is begun anew all the same, so that the limit holds.
 void LogFile::rotate() {
   const auto part = [this](int number) { return name_ + "." + std::to_string(number); };
   const int folder = options_.folder.fd ? options_.folder.fd->get() : AT_FDCWD;
@@ -201,13 +201,13 @@ void LogQueue::do_next(std::unique_lock<std::mutex>& lock) {
   if (!task_ && !errands_.empty()) return do_errand(lock);
   if (!task_) return write_next(lock);
   lock.unlock();
-  task_();  // nobody else touches it while it is set
+  task_();  // while it is set, no other thread uses it
   lock.lock();
   task_ = nullptr;
   idle_.notify_all();
 }
 
-// Its place stays taken until it has come to its end.
+// Counts the errand as waiting until it has ended.
 void LogQueue::do_errand(std::unique_lock<std::mutex>& lock) {
   const Task errand = std::move(errands_.front());
   errands_.pop_front();
@@ -218,7 +218,7 @@ void LogQueue::do_errand(std::unique_lock<std::mutex>& lock) {
   is_on_errand_ = false;
 }
 
-// One file's turn: all that is queued for it, in one write.
+// Writes all that is queued for one file, in one write.
 void LogQueue::write_next(std::unique_lock<std::mutex>& lock) {
   current_ = std::move(ready_.front());
   ready_.pop_front();
@@ -235,14 +235,14 @@ void LogQueue::write_next(std::unique_lock<std::mutex>& lock) {
   num_queued_bytes_ -= batch_.size();
   ++num_writes_;
   batch_.clear();
-  // A worker's end may have left more than the bound.
+  // The bytes of a worker's end may have exceeded the limit.
   if (batch_.capacity() > 2 * kMaxQueuedBytes) std::string().swap(batch_);
   current_.reset();
   if (is_idle()) idle_.notify_all();
 }
 
 void LogQueue::run() {
-  const auto self = shared_from_this();  // the io thread's owner may have gone
+  const auto self = shared_from_this();  // the io thread's owner may be gone
   std::unique_lock lock(mutex_);
   while (true) {
     work_.wait(lock, [this] { return ended_ || !ready_.empty() || task_ || !errands_.empty(); });

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// torchrun's alphabet of such names; the letters are drawn with a negligible bias.
+// Uses torchrun's alphabet for such names; the letters are drawn with a negligible bias.
 std::string random_name() {
   constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789_";
   const RandomBytes bytes = random_bytes();
@@ -36,20 +36,20 @@ std::string random_name() {
   return name;
 }
 
-// As long as a file name may be, with what is put behind it, and nothing that is a path.
+// Makes a file name that is no path, and short enough for what is appended to it.
 std::string as_file_name(std::string text) {
   std::replace(text.begin(), text.end(), '/', '_');
   return text.substr(0, 200);
 }
 
-// A worker may change its directory.
+// Returns the absolute path, since a worker may change its directory.
 std::string absolute(const std::string& path) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   return error ? path : whole.string();
 }
 
-constexpr mode_t kUsualMode = S_IRWXU | S_IRWXG | S_IRWXO;  // less the umask
+constexpr mode_t kUsualMode = S_IRWXU | S_IRWXG | S_IRWXO;  // the umask is taken off
 
 // Makes the directory `name` in an open one, and opens it.
 LogFolder make_folder(int parent, const std::string& name, const std::string& path, mode_t mode) {
@@ -60,7 +60,8 @@ LogFolder make_folder(int parent, const std::string& name, const std::string& pa
   return {path, std::move(fd)};
 }
 
-// Whether it belongs to whom this user's files belong there. A file server may have other numbers.
+// Whether the folder belongs to the user to whom this user's files belong there. A file server may
+// have other user numbers.
 bool is_ours(const LogFolder& folder, const std::string& parent) {
   struct stat info {};
   struct stat of_file {};
@@ -83,7 +84,7 @@ const char* file_of(OutputStream stream) {
   return stream == OutputStream::kStdout ? "stdout.log" : "stderr.log";
 }
 
-// The text of errno of the first step that failed; empty: none.
+// Makes and removes a small file. Returns the text of the first error; empty: there was none.
 std::string try_file(const std::string& directory) {
   std::string name = directory + "/.ddprun-XXXXXX";
   const UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));
@@ -121,7 +122,7 @@ std::string LogTree::foreseen_problem_with(const std::string& log_dir) {
              ::statfs(nearest.c_str(), &space) != 0) {
     number = errno;
   } else if (space.f_type == PROC_SUPER_MAGIC) {
-    number = ENOENT;  // as it says itself
+    number = ENOENT;  // the error that /proc itself gives
   } else if (is_there && space.f_blocks > 0 && space.f_bfree == 0) {
     number = ENOSPC;
   }
@@ -141,15 +142,15 @@ std::string LogTree::attempt_directory(const std::string& run_directory, int res
   return run_directory + "/attempt_" + std::to_string(restart_count);
 }
 
-// Others who may write to the log directory may also move the run's directory away, and put theirs
-// in its place.
+// Makes a new directory if the old one is no longer at its path. Whoever may write to the log
+// directory may also move it away, and put another in its place.
 const LogFolder& LogTree::begin_run() {
   if (run_.fd && is_open_at(run_)) return run_;
   std::error_code error;
   fs::create_directories(log_dir_, error);
   const std::string name = run_directory(log_dir_, run_id_, random_name());
   LogFolder made = make_folder(AT_FDCWD, name, name, S_IRWXU);
-  if (!is_ours(made, log_dir_)) {  // exchanged at once
+  if (!is_ours(made, log_dir_)) {  // another user exchanged it at once
     throw Error(ErrorCode::kSystem, concat(name, " is another user's directory"));
   }
   run_ = std::move(made);

@@ -12,7 +12,7 @@
 namespace ddprun::agent {
 namespace {
 
-// Files that take nothing for so long are mentioned.
+// The user is told when files have taken nothing for so long.
 constexpr std::chrono::seconds kPatience{5};
 
 }  // namespace
@@ -25,8 +25,8 @@ LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::
 
 LogWriter::~LogWriter() { close(); }
 
-// A thread that is inside a write, or an errand, may stay there: it keeps the queue, and ends with
-// the process.
+// Leaves the thread alone if it is inside a write or an errand: it may hang there. It keeps the
+// queue, and ends with the process.
 void LogWriter::close() {
   patience_.cancel();
   const bool returns_now = queue_->end();
@@ -124,7 +124,7 @@ void LogWriter::begin_waiting() {
   watch_progress();
 }
 
-// A slow disk is none of the user's business; one that stands still is.
+// Warns only if the disk stands still; one that is just slow is no problem.
 void LogWriter::watch_progress() {
   run_after(patience_, kPatience, [weak = weak_from_this()] {
     const auto self = weak.lock();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxRank = 1 << 20;
 
-// The whole of `text` as a number from 0 to `max`.
+// Parses all of `text` as a number from 0 to `max`.
 std::optional<int> parse_number(std::string_view text, int max) {
   const auto value = parsed_number<int>(text);
   return value && *value >= 0 && *value <= max ? value : std::nullopt;
@@ -25,7 +25,8 @@ std::optional<StreamSet> parse_streams(std::string_view text) {
   return StreamSet{(*bits & 1) != 0, (*bits & 2) != 0};
 }
 
-// Calls `take` with each part of `text` between commas; false from it: stops, and is returned.
+// Calls `take` with each part of `text` between commas. Stops when it returns false, and returns
+// that.
 template <typename Take>
 bool for_each_part(std::string_view text, Take take) {
   for (;;) {
@@ -41,7 +42,7 @@ bool is_shown(const OutputOptions& options, int local_rank, int global_rank) {
   return options.ranks.empty() || global_rank < 0 || options.ranks.has(global_rank);
 }
 
-// A stream that is neither redirected nor tee'd.
+// Plans a stream that is neither redirected nor tee'd.
 StreamPlan plan_plain(const OutputOptions& options, const OutputScene& scene, OutputStream stream) {
   StreamPlan plan;
   const bool is_err = stream == OutputStream::kStderr;
@@ -52,7 +53,7 @@ StreamPlan plan_plain(const OutputOptions& options, const OutputScene& scene, Ou
   } else if (is_err ? scene.stderr_is_terminal : !scene.same_file || scene.stdout_is_terminal) {
     plan.console = ConsoleWay::kInherit;
   } else {
-    // For the last lines in a failure report; stdout goes with it where it is the same file.
+    // Stderr is read for the last lines in a failure report, and stdout where it is the same file.
     plan.console = scene.several_workers ? ConsoleWay::kLines : ConsoleWay::kRaw;
   }
   return plan;
@@ -85,7 +86,7 @@ StreamPlan plan_stream(const OutputOptions& options, const OutputScene& scene, i
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_name_character(char c) { return is_letter(c) || (c >= '0' && c <= '9'); }
 
-// Length of the identifier that `text` begins with.
+// Returns the length of the identifier at the beginning of `text`.
 std::size_t name_length(std::string_view text) {
   if (text.empty() || !is_letter(text.front())) return 0;
   std::size_t length = 1;
@@ -299,7 +300,7 @@ std::string LinePrefix::text(const PrefixValues& values, std::time_t now) const 
 }
 
 std::string LinePrefix::coloured(const std::string& text, int rank) {
-  // Colours that are legible on both light and dark; no red, which looks like an error.
+  // These colours are legible on both light and dark. Red is left out: it looks like an error.
   constexpr std::array<const char*, 6> kColours = {"36", "33", "35", "32", "34", "96"};
   if (text.empty() || rank < 0) return text;
   return std::string("\x1b[") + kColours[static_cast<std::size_t>(rank) % kColours.size()] + "m" +
@@ -326,7 +327,7 @@ void LineFilter::feed(std::string_view bytes, std::string_view prefix, std::stri
   }
   const std::size_t last = bytes.rfind('\n');
   const std::size_t whole = last == std::string_view::npos ? 0 : last + 1;
-  // Most of the time nothing matches: then no line needs to be looked at.
+  // Usually nothing matches. Then no line needs to be looked at.
   std::string_view lines = bytes.substr(0, whole);
   if (!matches(lines)) lines = {};
   while (!lines.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The user's options for workers' output, the resulting plan for each stream, and the prefixes and
-// filters of its lines. Pure.
+// The user's options for workers' output, the plan for each stream that follows from them, and the
+// prefixes and filters of its lines. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ddprun::agent {
 
 enum class OutputStream { kStdout, kStderr };
 
-// Some of a worker's two streams.
+// A set of a worker's two streams.
 struct StreamSet {
   bool out = false;
   bool err = false;
@@ -36,13 +36,13 @@ struct StreamSpec {
   int largest_rank() const { return by_local_rank.empty() ? -1 : by_local_rank.rbegin()->first; }
 };
 
-// Every parse function returns the problem ("wants …"); empty: none, `to` is set.
+// Every parse function sets `to` and returns ""; else it returns the problem ("wants …").
 
-// "0" … "3" (none, stdout, stderr, both) for all workers, or "0:1,12:3" by local rank: the workers
-// that aren't named have none.
+// Parses "0" … "3" (none, stdout, stderr, both) for all workers, or "0:1,12:3" by local rank:
+// workers that aren't named have none.
 std::string parse_stream_spec(std::string_view text, StreamSpec& to);
 
-// Ranks from first to last, several times.
+// A set of ranks: several ranges from a first to a last rank.
 class RankSet {
  public:
   bool empty() const { return ranges_.empty(); }
@@ -55,14 +55,15 @@ class RankSet {
   std::vector<std::pair<int, int>> ranges_;
 };
 
-// "0,3,8-15". An empty text is the empty set.
+// Parses "0,3,8-15". An empty text is the empty set.
 std::string parse_rank_set(std::string_view text, RankSet& to);
 
-// Texts separated by commas; two commas are one in a text. Empty texts, which would match every
-// line, are left out.
+// Splits a text at its commas; two commas stand for one in a part. Empty parts, which would match
+// every line, are left out.
 std::vector<std::string> parse_line_filters(std::string_view text);
 
-// "1048576", "64K", "100M", "2G" (powers of 1024; "B" or "iB" may follow the letter). 0: no limit.
+// Parses "1048576", "64K", "100M", "2G" (powers of 1024; "B" or "iB" may follow the letter). 0: no
+// limit.
 std::string parse_size(std::string_view text, std::uint64_t& to);
 
 // The treatment of workers whose output nobody takes (--slow-reader).
@@ -75,25 +76,26 @@ struct OutputOptions {
   // The directory of the log tree (agent/output/log_tree.h). Empty: there is none. "/dev/null": no
   // files, and `redirects` and `tee` mean nothing, as with torchrun.
   std::string log_dir;
-  StreamSpec redirects;  // into files instead of to the console
-  StreamSpec tee;        // into files and to the console
-  RankSet local_ranks;   // shown on the console; empty: all
-  RankSet ranks;         // likewise, by global rank
-  // Lines of tee'd streams that have one of these in them go to a file of their own, too.
+  StreamSpec redirects;  // streams that go into files instead of to the console
+  StreamSpec tee;        // streams that go into files and to the console
+  RankSet local_ranks;   // workers shown on the console; empty: all
+  RankSet ranks;         // the same, by global rank
+  // Lines of tee'd streams that contain one of these texts also go to a file of their own.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  // Before each line (LinePrefix). nullopt: the stream's own default.
+  // The template of each line's prefix (LinePrefix). nullopt: the stream's own default.
   std::optional<std::string> prefix_template;
   std::string role_name = "default";
   SlowReader slow_reader = SlowReader::kBlock;
   std::uint64_t log_max_bytes = 0;  // of one log file, then it is rotated; 0: no limit
-  int log_keep = 1;                 // rotated files that stay: stdout.log.1 is the youngest
-  bool is_watched = true;           // who watches the job is told the last lines
-  // The global rank that has the agent's stdin; the others have /dev/null. nullopt: rank 0, and a
+  int log_keep = 1;        // number of rotated files that stay: stdout.log.1 is the youngest
+  bool is_watched = true;  // people who watch the job can see the last lines
+  // The global rank that gets the agent's stdin; the others have /dev/null. nullopt: rank 0, and a
   // node's only worker.
   std::optional<int> stdin_rank;
-  // As torchrun. Streams that are neither redirected nor tee'd are the console's own descriptors,
-  // unprefixed. Every worker has the agent's stdin unless stdin_rank says otherwise.
+  // As in torchrun: streams that are neither redirected nor tee'd are the console's own
+  // descriptors, without a prefix. Every worker has the agent's stdin unless stdin_rank says
+  // otherwise.
   bool inherit = false;
 
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;
@@ -103,20 +105,20 @@ struct OutputOptions {
   }
 };
 
-// Which way each stream of a worker takes. Pure: docs/output.md has the table.
+// The way that each stream of a worker takes. Pure: docs/output.md has the table.
 
 enum class ConsoleWay {
   kNone,     // not shown
-  kTail,     // not shown, but read by us for the last lines of a failure report
+  kTail,     // not shown, but read by the agent for the last lines of a failure report
   kInherit,  // the worker has the console's descriptor itself
-  kRaw,      // read by us, shown unchanged as it comes
-  kLines,    // read by us, shown in whole lines, each behind a prefix
+  kRaw,      // read by the agent, shown unchanged as it comes
+  kLines,    // read by the agent, shown in whole lines, each behind a prefix
 };
 
 enum class FileWay {
   kNone,
   kDirect,  // the worker writes to the file itself
-  kCopied,  // read by us, written by us
+  kCopied,  // the agent reads a pipe and writes the file
 };
 
 struct StreamPlan {
@@ -126,7 +128,7 @@ struct StreamPlan {
   bool filtered = false;        // matching lines go to a file of their own
 
   friend bool operator==(const StreamPlan&, const StreamPlan&) = default;
-  // The worker writes to a pipe of ours.
+  // Whether the worker writes to a pipe of the agent's.
   bool is_read() const;
 };
 
@@ -143,23 +145,23 @@ struct WorkerPlan {
 // Facts about the console and the node.
 struct OutputScene {
   bool several_workers = false;  // on this node
-  bool has_files = false;        // a log tree is there: not so if it couldn't be made
+  bool has_files = false;        // there is a log tree: false if it couldn't be made
   bool stdout_is_terminal = false;
   bool stderr_is_terminal = false;
   bool same_file = false;  // stdout and stderr
 };
 
-// `global_rank` < 0: not known yet. Such a worker writes to no file itself.
+// `global_rank` < 0: it is not known yet. Such a worker writes to no file itself.
 WorkerPlan plan_output(const OutputOptions& options, const OutputScene& scene, int local_rank,
                        int global_rank);
 
-// The prefix of each line of a worker's output, made from a template. Pure.
+// The values for the prefix of each line of a worker's output.
 struct PrefixValues {
   std::string role_name;
   std::string hostname;
   int local_rank = 0;
   int rank = 0;        // negative: a spare's worker, whose rank is shown as "spare"
-  int node_rank = -1;  // negative: likewise
+  int node_rank = -1;  // negative: a spare's worker
 };
 
 class LinePrefix {
@@ -168,15 +170,16 @@ class LinePrefix {
   static constexpr char kTeeTemplate[] = "[${role_name}${local_rank}]:";
   static constexpr char kRankTemplate[] = "[${rank}] ";
 
-  // Python's string.Template: ${name} or $name, $$ for a dollar; a name that isn't known stays as
-  // it is. Names: role_name, local_rank, rank, hostname, node_rank, and time (HH:MM:SS, local).
+  // Parses a template as Python's string.Template does: ${name} or $name, $$ for a dollar; an
+  // unknown name stays as it is. Names: role_name, local_rank, rank, hostname, node_rank, and time
+  // (HH:MM:SS, local).
   explicit LinePrefix(std::string_view text);
 
   bool has_time() const { return has_time_; }
-  // `now` in seconds since 1970; looked at only where has_time().
+  // `now` is in seconds since 1970; used only where has_time().
   std::string text(const PrefixValues& values, std::time_t now) const;
 
-  // `text` in a colour of its own for each rank, for a terminal.
+  // Returns `text` in a colour of its own for each rank, for a terminal.
   static std::string coloured(const std::string& text, int rank);
 
  private:
@@ -192,7 +195,7 @@ class LinePrefix {
   bool has_time_ = false;
 };
 
-// The lines of one stream that have one of several texts in them. Pure.
+// Chooses the lines of one stream that contain one of several texts. Pure.
 class LineFilter {
  public:
   static constexpr std::size_t kMaxLineBytes = 64 * 1024;  // the rest of a longer line is left out
@@ -209,7 +212,7 @@ class LineFilter {
   void hold(std::string_view bytes);
 
   const std::vector<std::string> texts_;
-  std::string held_;  // of the line that isn't over
+  std::string held_;  // of the unfinished line
 };
 
 }  // namespace ddprun::agent

@@ -23,7 +23,7 @@ namespace {
 constexpr char kSharedMemory[] = "/dev/shm";
 constexpr char kBlanks[] = " \t";
 
-// errno, where the regular file can't be used so (X_OK, R_OK).
+// Returns errno if it is no regular file that can be used so (X_OK, R_OK); 0: it is.
 int file_error(const std::string& path, int mode) {
   struct stat info;
   if (::stat(path.c_str(), &info) != 0) return errno;
@@ -31,9 +31,9 @@ int file_error(const std::string& path, int mode) {
   return ::access(path.c_str(), mode) == 0 ? 0 : errno;
 }
 
-// The interpreter that the first line names behind "#!"; empty: none.
+// Returns the interpreter in the first line after "#!"; empty: there is none.
 std::string interpreter_of(const std::string& path) {
-  std::array<char, 256> start;  // as much as the kernel reads
+  std::array<char, 256> start;  // the kernel reads as much
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const ssize_t size = fd ? ::read(fd.get(), start.data(), start.size()) : -1;
   if (size < 2 || start[0] != '#' || start[1] != '!') return {};
@@ -79,11 +79,11 @@ DirectoryFacts directory_facts(const std::string& path) {
 
 using Problems = std::vector<NodeProblem>;
 
-// Space for a round's own files (sockets, error files, shared memory to begin with).
+// The least space for a round's own files (sockets, error files, the beginnings of shared memory).
 constexpr std::uint64_t kMinFreeBytes = 1 << 20;
 constexpr std::uint64_t kMinFreeFiles = 64;
 
-// ddprun's own descriptors, and those that it has for each worker.
+// The agent's own descriptors, and those that it needs for each worker.
 constexpr std::size_t kOpenFilesOfAgent = 24;
 constexpr std::size_t kOpenFilesOfWorker = 8;
 
@@ -121,7 +121,8 @@ void check_directory(const char* check, const DirectoryFacts& directory, const c
   problems.push_back({check, std::move(seen), wanted, verdict});
 }
 
-// A name that isn't there, or that is no directory, was given wrongly; a full disk is this node's.
+// The user gave a wrong name if it isn't there or is no directory. Any other error, such as a full
+// disk, is this node's fault.
 NodeVerdict verdict_on(const DirectoryFacts& directory) {
   return directory.error == ENOENT || directory.error == ENOTDIR ? NodeVerdict::kUsersFault
                                                                  : NodeVerdict::kUnfit;
@@ -172,7 +173,7 @@ std::vector<NodeProblem> check_node(const NodeNeeds& needs, const NodeFacts& fac
   Problems problems;
   check_program(facts, problems);
   for (const DirectoryFacts& directory : facts.directories) {
-    // As in a container whose root can only be read: many programs want no temporary file.
+    // In a container the root may be read-only: many programs need no temporary file.
     if (directory.error == EROFS && needs.uses_memory && facts.shared_memory.error == 0) {
       check_directory("directory", directory, "a program that wants one needs TMPDIR=/dev/shm, say",
                       NodeVerdict::kSaid, problems);
@@ -181,7 +182,7 @@ std::vector<NodeProblem> check_node(const NodeNeeds& needs, const NodeFacts& fac
     check_directory("directory", directory, "make room, or set TMPDIR to another one",
                     verdict_on(directory), problems);
   }
-  // Workers of one node usually meet there; a single one does not.
+  // Workers of one node usually communicate over it; a single one does not.
   if (needs.num_workers > 1) {
     check_directory("shared_memory", facts.shared_memory,
                     "remove what is left there (ls /dev/shm); in a container: --shm-size",

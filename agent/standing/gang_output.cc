@@ -34,7 +34,7 @@ UniqueFd append_to(const std::string& path) {
   throw Error(ErrorCode::kSystem, concat("can't write to ", path, ": ", file.problem));
 }
 
-// At most `most` bytes from `offset` on. `trouble`: why there are none; else as it was.
+// Reads at most `most` bytes from `offset` on. `trouble` is set if that fails; otherwise it stays.
 std::string read_from(const std::string& path, std::uint64_t offset, std::size_t most,
                       std::string& trouble) {
   const RegularFile file = open_regular_file(path);
@@ -49,7 +49,7 @@ std::string read_from(const std::string& path, std::uint64_t offset, std::size_t
   return bytes;
 }
 
-// Each gang that came here would fail, and the next one, too.
+// Makes and tests the folder at the start: without it each gang that came here would fail.
 void require_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -99,7 +99,7 @@ void GangOutput::remove_older_than(std::chrono::milliseconds time,
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory_ + "/gangs", error)) {
     const std::string gang = entry.path().filename().string();
-    const fs::path mine = entry.path() / node_;  // others may keep theirs beside it
+    const fs::path mine = entry.path() / node_;  // another node may have its own folder beside it
     if (runs(gang) || !fs::is_directory(mine, error)) continue;
     const auto is_new = [&](const char* name) {
       const auto written = fs::last_write_time(mine.string() + name, error);
@@ -108,7 +108,7 @@ void GangOutput::remove_older_than(std::chrono::milliseconds time,
     if (is_new(kOutName) || is_new(kErrName)) continue;
     fs::remove_all(mine, error);
     if (error) log_warning("can't remove ", mine.string(), ": ", error.message());
-    fs::remove(entry.path(), error);  // where it is empty
+    fs::remove(entry.path(), error);  // succeeds only if it is empty
   }
 }
 
@@ -143,7 +143,7 @@ OutputAnswer GangOutput::read_now(const OutputRequest& request) const {
 
 bool GangOutput::read(const OutputRequest& request, bool runs) {
   if (!gangs::is_gang_name(request.gang)) return false;
-  // The watch first: what is written between the two is seen.
+  // The watch begins before the read, so that bytes written in between are noticed.
   const bool may_wait = runs && request.wait_ms > 0 && waiting_.size() < kMaxWaiting;
   // There is no watch if the directory was removed, or the user has none left.
   const int watch = may_wait ? ::inotify_add_watch(changes_.native_handle(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output of gangs on this node: files in a directory of each gang, and their readers elsewhere
-// (docs/internals/nodes.md, "output"). io thread only.
+// The output of gangs on this node: it is in files of a directory for each gang, and is read from
+// elsewhere (docs/internals/nodes.md, "output"). io thread only.
 #pragma once
 
 #include <array>
@@ -21,8 +21,9 @@ namespace ddprun::launcher {
 
 class GangOutput {
  public:
-  // `directory`: absolute; made where it is missing. `answer` is called once for each request, at
-  // once or later from the io context. Throws Error(kInvalidArgument): no file can be made there.
+  // `directory` is absolute; it is made where it is missing. `answer` is called once for each
+  // request, at once or later from the io context. Throws Error(kInvalidArgument) if no file can be
+  // made there.
   GangOutput(boost::asio::io_context& io, std::string directory, std::string node,
              std::function<void(const gangs::OutputAnswer&)> answer);
   ~GangOutput();  // no call follows
@@ -38,15 +39,15 @@ class GangOutput {
   void remove_older_than(std::chrono::milliseconds time,
                          const std::function<bool(const std::string& gang)>& runs) const;
 
-  // Why what `gang` printed may be lost, and how much of it is kept; empty: nothing is known of
-  // that.
+  // Returns why some output of `gang` may be lost, and how much of it is kept; empty: no loss is
+  // known.
   std::string trouble(const std::string& gang) const;
 
-  // `runs`: the gang may print more. True: it never does, and all was read before. If its files
-  // can't be read while it runs, a reader who is ready to wait is answered at the end of its time.
-  // Answered at once, it would ask again and again.
+  // Answers a request. `runs`: the gang may print more. Returns whether it prints no more and all
+  // was read. If its files can't be read while it runs, a reader who is ready to wait is answered
+  // at the end of its time. If answered at once, the reader would ask again and again.
   bool read(const gangs::OutputRequest& request, bool runs);
-  // It prints no more: who waits for it is answered.
+  // Called when the gang prints no more: readers who wait for it are answered.
   void ended(const std::string& gang);
 
   static constexpr std::size_t kMaxWaiting = 1'000;

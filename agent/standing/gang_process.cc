@@ -26,10 +26,10 @@ namespace asio = boost::asio;
 
 namespace {
 
-// The time in which it must be executed. A directory can be on a file system that never answers.
+// The limit until it is executed. Its directory may be on a file system that never answers.
 constexpr std::chrono::seconds kStartLimit{10};
 
-// systemd.exec(5): of the service alone.
+// Variables of the service alone, see systemd.exec(5).
 constexpr std::array<std::string_view, 9> kOfService = {
     "INVOCATION_ID",           "JOURNAL_STREAM",    "SYSTEMD_EXEC_PID",
     "STATE_DIRECTORY",         "RUNTIME_DIRECTORY", "CACHE_DIRECTORY",
@@ -40,10 +40,10 @@ bool is_of_agent(const std::string& name) {
          std::ranges::find(kOfService, name) != kOfService.end();
 }
 
-constexpr char kLeaf[] = "ddprun-supervisor";  // ddprun's, too
+constexpr char kLeaf[] = "ddprun-supervisor";  // ddprun uses this name, too
 constexpr char kMount[] = "/sys/fs/cgroup";
 
-// systemd marks what it has given away; who isn't root can't read one of the two.
+// Whether systemd has marked the cgroup as delegated. Only root can read one of the two marks.
 bool is_delegated(const std::string& cgroup) {
   for (const char* mark : {"user.delegate", "trusted.delegate"}) {
     std::array<char, 8> value{};
@@ -65,9 +65,9 @@ std::shared_ptr<GangProcess> GangProcess::start(asio::io_context& io, GangComman
   child.directory = command.directory;
   child.own_session = true;
   child.dies_with_us = true;
-  // The agent is to survive a machine that runs out of memory; the job isn't.
+  // When memory runs out, the kernel should kill the job and not the agent.
   child.plain_oom_score = true;
-  // The agent is small, and of one thread that matters: a copy of it costs little.
+  // The agent is small and has only one important thread, so a copy of it costs little.
   Pipe report = make_pipe();
   std::shared_ptr<GangProcess> gang(
       new GangProcess(io, child, std::move(handlers), std::move(report.read_end)));
@@ -96,7 +96,8 @@ void GangProcess::await_report() {
   when_readable(report_, [self = shared_from_this()] { self->take_report(); });
 }
 
-// The pipe's end without a word says that it is executed, or was killed before.
+// Reads the child's report. An empty pipe that ends means that it is executed, or was killed
+// before.
 void GangProcess::take_report() {
   StartFailure failure;
   const ssize_t size = ::read(report_.native_handle(), &failure, sizeof failure);
@@ -123,7 +124,7 @@ void GangProcess::give_up() {
 
 void GangProcess::end(int wait_status) {
   if (!handlers_.ended) return;
-  if (report_.is_open()) take_report();  // written before it ended
+  if (report_.is_open()) take_report();  // the report was written before it ended
   handlers_.began = nullptr;
   std::exchange(handlers_.ended, nullptr)(wait_status, why_);
 }
@@ -140,7 +141,7 @@ std::vector<std::string> gang_arguments(const gangs::StartPart& start,
   const auto add = [&](const char* flag, const std::string& value) {
     if (!value.empty()) arguments.push_back(concat(flag, "=", value));
   };
-  // A reader of all nodes' output has to tell the ranks apart.
+  // A reader of all nodes' output must be able to tell the ranks apart.
   if (start.nodes != "1") add("--log-line-prefix-template", agent::LinePrefix::kRankTemplate);
   add("--token-file", options.token_file);
   add("--tls-ca", options.tls.ca);

@@ -51,11 +51,13 @@ using namespace ddprun;
 using namespace ddprun::launcher;
 namespace asio = boost::asio;
 
-constexpr std::chrono::seconds kRest{10};  // of slots whose gang could not begin for its node
-constexpr std::chrono::milliseconds kLastWordsLimit{1'000};  // ended was said → forget is heard
+// How long slots stay taken after a gang could not begin because of its node.
+constexpr std::chrono::seconds kRest{10};
+// The limit from reporting a gang's end until the rendezvous forgets it.
+constexpr std::chrono::milliseconds kLastWordsLimit{1'000};
 
 std::string own_user() {
-  const passwd* entry = ::getpwuid(::geteuid());  // once, before there are threads
+  const passwd* entry = ::getpwuid(::geteuid());  // only once, before there are threads
   if (entry == nullptr || !gangs::is_gang_name(entry->pw_name)) {
     throw Error(ErrorCode::kInvalidArgument,
                 concat("uid ", ::geteuid(), " has no user name that a gang can be for"));
@@ -73,11 +75,11 @@ membership::LinkSecurity security_of(const StandingOptions& options) {
   return security;
 }
 
-// Runs a ddprun for each gang that it is given, says how it ended, and lets others read what it
-// prints (docs/nodes.md). io thread only.
+// Runs a ddprun for each gang that it is given, reports how it ended, and lets others read its
+// output (docs/nodes.md). io thread only.
 class StandingAgent {
  public:
-  // Throws Error: a file, directory or port can't be used.
+  // Throws Error if a file, directory or port can't be used.
   StandingAgent(StandingOptions options, Environment environment, ServiceManager manager)
       : options_(std::move(options)),
         environment_(std::move(environment)),
@@ -136,7 +138,8 @@ class StandingAgent {
     bool has_begun = false;  // ddprun is executed
     bool is_stopping = false;
     std::unique_ptr<asio::steady_timer> kill_timer;
-    std::unique_ptr<asio::steady_timer> rest_timer;  // it never began, for the node's fault
+    // Set if it never began because of this node: its slots stay taken.
+    std::unique_ptr<asio::steady_timer> rest_timer;
   };
 
   int slots_used() const {
@@ -150,7 +153,7 @@ class StandingAgent {
                   slots_used(), " of ", options_.slots, " slots in use");
   }
 
-  // Also while no ddprund is reached, and before.
+  // Serves metrics from the start, also while no ddprund is reached.
   void serve_metrics() {
     std::vector<UniqueFd> listeners = bind_metrics(*options_.metrics);
     if (options_.metrics->port == 0) log_info("metrics at ", metrics_url(listeners));
@@ -254,8 +257,9 @@ class StandingAgent {
     }
   }
 
-  // It is this node's fault, and no gang's. Its slots stay taken for a while. Else it would take
-  // each gang that is queued, and end it, before another node had room for one.
+  // Called when a gang can't begin because of this node. Its slots stay taken for a while.
+  // Otherwise the node would take each queued gang, and end it, before another node had room for
+  // it.
   void node_failed(Part& part, const std::string& why) {
     log_error("gang ", part.held.gang, " can't begin, which is this node's fault: ", why, "; its ",
               part.held.slots, " slots take no other one for ", kRest.count(), " s");
@@ -289,7 +293,7 @@ class StandingAgent {
 
   void stop(Part& part) {
     if (part.held.ended || std::exchange(part.is_stopping, true)) return;
-    if (part.rest_timer) return void(part.rest_timer->cancel());  // it ends now
+    if (part.rest_timer) return void(part.rest_timer->cancel());  // its end is reported now
     log_info("gang ", part.held.gang, " is stopped");
     part.process->signal(SIGTERM);
     part.kill_timer = std::make_unique<asio::steady_timer>(io_, part.stop_time);
@@ -307,7 +311,7 @@ class StandingAgent {
     if (is_killed) {
       reason = concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status)));
     } else if (const std::string trouble = output_->trouble(part.held.gang); !trouble.empty()) {
-      // Its own words on the reason would be in that output.
+      // The reason that ddprun gave would be in that output.
       reason = concat("ddprun ended with ", code, ", what it printed may be lost: ", trouble);
     }
     log_info("gang ", part.held.gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);
@@ -330,7 +334,7 @@ class StandingAgent {
     finish_if_idle();
   }
 
-  // A terminal that closes sends it, too: it never ends jobs.
+  // Reloads at SIGHUP. A terminal that closes sends it, too, so it never ends jobs.
   void reload_by_signal() {
     hang_up_.async_wait([this](boost::system::error_code error, int) {
       if (error) return;
@@ -352,8 +356,8 @@ class StandingAgent {
     notifier_.reloaded();
   }
 
-  // They would end it by default, and every job here with it. Such a signal may warn all processes
-  // of a node, or all whose names begin with ddprun.
+  // Handles signals that would end the agent by default, and every job here with it. Such a signal
+  // may warn all processes of a node, or all whose names begin with ddprun.
   void outlive_signals() {
     outlived_.async_wait([this](boost::system::error_code error, int number) {
       if (error) return;
@@ -367,7 +371,7 @@ class StandingAgent {
       if (error) return;
       if (echo_.is_echo(number, Clock::now())) {
         log_info(SignalEcho::text(number));
-      } else if (is_leaving_) {  // at once
+      } else if (is_leaving_) {  // a second signal: kills at once
         for (auto& [gang, part] : parts_) {
           if (part.process) part.process->signal(SIGKILL);
         }
@@ -386,8 +390,8 @@ class StandingAgent {
     finish_if_idle();
   }
 
-  // The ends of its gangs are said. It waits a moment until they are heard, and until those who
-  // follow one have read its last words.
+  // Called when a gang's end was reported. Waits a moment until the rendezvous has heard all ends,
+  // and until the readers of a gang's output have read its end.
   void finish_if_idle() {
     if (!is_leaving_) return;
     const bool runs =
@@ -407,7 +411,7 @@ class StandingAgent {
   asio::signal_set signals_, outlived_, hang_up_;
   asio::steady_timer end_timer_;
   std::map<std::string, Part> parts_;  // by gang, until they are forgotten
-  std::set<std::string> unread_;       // gangs of whose output somebody hasn't read the end
+  std::set<std::string> unread_;       // gangs whose output somebody hasn't read to the end
   std::optional<GangOutput> output_;
   std::optional<gangs::NodeLink> link_;
   bool is_connected_ = false;
@@ -417,11 +421,11 @@ class StandingAgent {
   std::uint64_t num_welcomes_ = 0;
   GangCounts counts_;
   std::optional<agent::NodeMonitor> node_monitor_;  // never started: it reads when it is asked
-  std::optional<MetricsServer> metrics_;            // nullopt, as the above: it is not served
+  std::optional<MetricsServer> metrics_;  // nullopt, like the one above: no metrics are served
 };
 
-// A line on stderr. A reader that stands still loses lines; it doesn't hold up the agent, whose
-// jobs end with it.
+// Writes a line to stderr. If its reader stands still, lines are lost: the agent must not wait,
+// since its jobs depend on it.
 void say_line(LogLevel level, std::string_view message) {
   write_within(STDERR_FILENO,
                concat(journal_prefix(level), "ddprun-agent: ", one_line(message), "\n"),
@@ -434,7 +438,7 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the limit of file sizes is then an error of write()
   set_log_sink(say_line);
   try {
     ServiceManager manager = ServiceManager::take_from_environment();

@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kFirstPause{20}, kLastPause{2'000};
-constexpr milliseconds kWelcomeLimit{10'000};  // hello → welcome
+constexpr milliseconds kWelcomeLimit{10'000};  // from hello to welcome
 }  // namespace
 
 class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
@@ -61,7 +61,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // Ends all that is under way; its late results are ignored (guard).
+  // Ends all operations; their late results are ignored (guard).
   void drop() {
     ++generation_;
     timer_.cancel();
@@ -94,9 +94,9 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
                                            std::move(handlers));
   }
 
-  // Gives up only where a token or certificate doesn't fit: only a rendezvous says that itself.
+  // Gives up only if a token or certificate doesn't match, since only a rendezvous reports that.
   // Other answers may be temporary, such as a proxy's while somebody restarts its ddprund. After a
-  // welcome any answer may be.
+  // welcome any answer may be temporary.
   void attempt_failed(const ConnectFailure& failure) {
     const Endpoint& endpoint = connectors_[turns_.current()]->endpoint();
     const bool is_definite = failure.kind == ConnectFailure::Kind::kUntrusted && !failure.no_tls;
@@ -117,7 +117,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
 
   void say_away(const std::string& why) {
     if (std::exchange(is_away_, true)) return;
-    const auto away = handlers_.away;  // a copy: it may destroy this
+    const auto away = handlers_.away;  // a copy, since the call may destroy this object
     if (away) away(why);
   }
 
@@ -194,14 +194,14 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
   Handlers handlers_;
   std::vector<std::unique_ptr<LinkConnector>> connectors_;
   membership::EndpointTurns turns_;
-  asio::steady_timer timer_;  // the next attempt; the welcome
+  asio::steady_timer timer_;  // for the next attempt, or for the welcome
   asio::steady_timer ping_timer_;
   membership::KeepAlive keep_alive_;
   std::uint64_t generation_ = 0;
-  std::shared_ptr<FrameStream> frames_;  // second owner: its operations
+  std::shared_ptr<FrameStream> frames_;  // shared with its operations
   milliseconds pause_{0};
   bool was_welcome_ = false;
-  bool is_away_ = false;  // and that was said
+  bool is_away_ = false;  // the owner was told that it is away
 };
 
 NodeLink::NodeLink(asio::io_context& io, std::vector<Endpoint> endpoints,

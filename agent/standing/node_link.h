@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A standing agent's connection to ddprund, made again and again for as long as it stands. One of
+// A standing agent's connection to ddprund. It is made again each time that it is lost. One of
 // several endpoints leads; the others are standbys. io thread only.
 #pragma once
 
@@ -19,33 +19,34 @@ class NodeLink {
  public:
   // Called from the io context, never from inside a call of this class.
   struct Handlers {
-    // The connection is open: to be answered by the hello, sent at once.
+    // The connection is open. The handler must send the hello at once.
     std::function<void()> opened;
     std::function<void(const QueueMessage&)> message;  // Welcome first
-    // It isn't, or couldn't be made; it will be tried again. Once for each time that it is away.
+    // The connection was lost, or couldn't be made; another attempt follows. Called once for each
+    // loss.
     std::function<void(const std::string& why)> away;
-    // Trying again doesn't help: another token or certificate, a lasting refusal. Not once it was
-    // welcomed.
+    // Another attempt would not help: the token or certificate differs, or the refusal is lasting.
+    // Not called once this agent was welcomed.
     std::function<void(const std::string& why)> failed;
   };
 
-  // At least one endpoint. Begins at once.
+  // There is at least one endpoint. Begins to connect at once.
   NodeLink(boost::asio::io_context& io, std::vector<Endpoint> endpoints,
            const membership::LinkSecurity& security, Handlers handlers);
   ~NodeLink();  // no call follows
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
 
-  // For connections from now on: the one that is open stays. One that is being made, or waits to
-  // be, is made at once.
+  // Sets the security for later connections: an open one stays. A connection that is being made, or
+  // waits for its time, is made anew at once.
   void use(const membership::LinkSecurity& security);
 
-  // Nothing happens while no connection is open: the hello of the next one says it.
+  // Sends a message. Does nothing while no connection is open: the next hello says it.
   void send(const NodeMessage& message);
 
  private:
   class Impl;
-  const std::shared_ptr<Impl> impl_;  // second owner: what is under way
+  const std::shared_ptr<Impl> impl_;  // shared with the handlers that are under way
 };
 
 }  // namespace ddprun::gangs

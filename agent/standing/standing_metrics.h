@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A standing agent in numbers, for its GET /metrics (docs/metrics.md). No series of a gang or a
-// rank: those are told of by each gang's own ddprun. Pure.
+// The numbers of a standing agent for its GET /metrics (docs/metrics.md). It has no series of a
+// gang or a rank: those come from each gang's own ddprun. Pure.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@ namespace ddprun::launcher {
 
 enum class GangEnd {
   kSuccess,  // its ddprun ended with 0
-  kFailure,  // with another status, or by a signal that nobody here sent
-  kStopped,  // it was told to, however it ended
+  kFailure,  // it ended with another status, or by a signal that nobody here sent
+  kStopped,  // it was told to end, and ended in whatever way
   kRefused,  // there never was a ddprun: no such directory, or this agent is being stopped
 };
 inline constexpr std::size_t kNumGangEnds = 4;
 
-// Since this process began.
+// Counts since this process began.
 struct GangCounts {
-  std::uint64_t begun = 0;                         // ddprun is executed
+  std::uint64_t begun = 0;                         // number of executed ddpruns
   std::array<std::uint64_t, kNumGangEnds> ends{};  // by GangEnd
 
   std::uint64_t& of(GangEnd how) { return ends[static_cast<std::size_t>(how)]; }
@@ -32,7 +32,7 @@ struct GangCounts {
 struct StandingMetrics {
   std::string node, user;
   bool connected = false;        // to a rendezvous that has welcomed it
-  std::uint64_t reconnects = 0;  // after the first time
+  std::uint64_t reconnects = 0;  // connections after the first one
   int slots = 0, slots_used = 0;
   std::size_t num_starting = 0, num_running = 0, num_stopping = 0;  // gangs
   GangCounts counts;

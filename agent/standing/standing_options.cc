@@ -95,7 +95,7 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   app.footer(kDocsPlace);
 }
 
-// Takes values from the files, if no flag and no variable gives them.
+// Takes values from the files if no flag and no variable gives them.
 void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
                       StandingTexts& texts) {
   const auto fill = [](std::string& text, const std::string& value) {
@@ -119,7 +119,7 @@ std::string output_directory(const std::string& given, const Environment& enviro
   return states ? *states + "/ddprun" : "";
 }
 
-// The problem, or empty.
+// Returns the problem; empty: none.
 std::string settle_standing(const StandingTexts& texts, const Environment& environment,
                             StandingOptions& options) {
   if (texts.endpoint.empty()) {
@@ -155,7 +155,7 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
   if (options.token_file.empty()) {
     if (auto wrong = token_variable_problem(environment); !wrong.empty()) return wrong;
   }
-  // Each job's ddprun reads them, too, in the job's directory.
+  // Makes the paths absolute: each job's ddprun reads the files in the job's directory.
   for (std::string* file :
        {&options.token_file, &options.tls.ca, &options.tls.cert, &options.tls.key}) {
     if (!file->empty()) *file = std::filesystem::absolute(*file).string();

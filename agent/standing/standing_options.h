@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of ddprun-agent, what ddprun.toml adds to it, and its manual page.
+// The command line of ddprun-agent, with what ddprun.toml adds to it, and its manual page.
 #pragma once
 
 #include <chrono>
@@ -19,15 +19,15 @@ struct StandingOptions {
   std::string token_file;           // empty: none
   security::TlsFiles tls;
   int slots = 1;
-  std::string node;                                      // its name
+  std::string node;                                      // the node's name
   std::string directory;                                 // where output goes; absolute
   std::optional<std::chrono::milliseconds> keep_output;  // after a gang's end; nullopt: for ever
-  std::optional<Endpoint> metrics;                       // GET /metrics is there; nullopt: nowhere
+  std::optional<Endpoint> metrics;  // where GET /metrics is served; nullopt: nowhere
   bool verbose = false;
 };
 
 struct StandingCommandLine {
-  std::optional<StandingOptions> options;  // nullopt: all is said, end with `exit_status`
+  std::optional<StandingOptions> options;  // nullopt: all is printed; end with `exit_status`
   int exit_status = 0;
 };
 

@@ -37,7 +37,7 @@ std::optional<std::int64_t> integer(const json::object& object, std::string_view
   return value->get_int64();
 }
 
-// Python writes 5.0 and 5.
+// Reads a number: Python writes 5.0 and 5.
 std::optional<double> real(const json::object& object, std::string_view name) {
   if (const auto whole = integer(object, name)) return static_cast<double>(*whole);
   const json::value* value = object.if_contains(name);
@@ -51,11 +51,12 @@ using std::chrono::duration;
 using std::chrono::system_clock;
 
 constexpr char kName[] = "timers";
-constexpr std::size_t kMostLineBytes = PIPE_BUF;  // the client's own limit: more isn't atomic
+// The client's own limit: longer writes aren't atomic.
+constexpr std::size_t kMostLineBytes = PIPE_BUF;
 
 double wall_clock() { return duration<double>(system_clock::now().time_since_epoch()).count(); }
 
-// The worker that is `pid` or above it; −1: none.
+// Returns the local rank of the worker that is `pid` or its ancestor; −1: none.
 int worker_above(pid_t pid, const std::vector<pid_t>& workers) {
   constexpr int kMostLevels = 1000;
   ProcessStat stat;
@@ -139,7 +140,7 @@ std::vector<TimerTable::Expired> TimerTable::expire(double now) {
 std::string TimerPipe::path_of(const Environment& environment, const std::string& directory) {
   if (find_variable(environment, env::kEnableFileTimer) != "1") return {};
   const auto named = find_variable(environment, env::kTimerFile);
-  // In a worker of another job the pipe is that job's.
+  // In a worker of another job the variable names that job's pipe.
   if (named && !named->empty() && !environment.contains(env::kRound)) return *named;
   return directory.empty() ? "" : directory + "/" + kName;
 }
@@ -159,9 +160,10 @@ TimerPipe::~TimerPipe() { close(); }
 void TimerPipe::make() {
   const char* path = options_.path.c_str();
   struct stat info {};
-  if (::lstat(path, &info) == 0 && S_ISFIFO(info.st_mode)) ::unlink(path);  // of an earlier round
+  // An earlier round has left this pipe.
+  if (::lstat(path, &info) == 0 && S_ISFIFO(info.st_mode)) ::unlink(path);
   if (::mkfifo(path, S_IRUSR | S_IWUSR) != 0) throw_system_error("mkfifo " + options_.path, errno);
-  // For writing, too: without it each client that closes would be the pipe's end.
+  // The pipe is open for writing, too. Otherwise it would end with each client that closes.
   UniqueFd fd(::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) throw_system_error("open " + options_.path, errno);
   pipe_.assign(fd.release());
@@ -208,7 +210,7 @@ void TimerPipe::await_next() {
     timer_.cancel();
     return;
   }
-  // The wall clock may be set meanwhile: it is looked at again.
+  // The wall clock may be set meanwhile, so the wait is limited.
   constexpr double kLongest = 86'400;
   const double wait = std::clamp(*next - wall_clock(), 0.0, kLongest);
   run_at(timer_,
@@ -221,7 +223,8 @@ void TimerPipe::await_next() {
          });
 }
 
-// Ends the process that set the timer, if it is still the same one, and of this node's workers.
+// Signals the process that set the timer, if it still is the same one and belongs to this node's
+// workers.
 void TimerPipe::end(const TimerTable::Expired& expired) {
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, expired.pid, 0)));
   if (!process || start_ticks(expired.pid) != expired.begun) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server of torch.distributed.elastic.timer's FileTimerClient: a named pipe. The workers of a
-// round, and what they started, set timers for themselves on it. A process that is not back in time
-// gets a signal. io thread only.
+// round, and the processes that they started, set timers for themselves on it. A process whose
+// timer expires gets a signal. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -30,12 +30,12 @@ namespace ddprun::agent {
 // A line of the pipe: {"version": 1, "pid": …, "scope_id": …, "expiration_time": …, "signal": …}.
 struct TimerRequest {
   pid_t pid = 0;
-  std::string scope;   // as it calls what it does
-  double expires = 0;  // seconds since 1970; below 0: it is back
+  std::string scope;   // the process' name for what it does
+  double expires = 0;  // seconds since 1970; below 0: the timer is ended
   int signal = 0;      // below 1: none
 };
 
-// nullopt: it is none, or has a value that can't be.
+// Parses a line. nullopt: it is no request, or has an impossible value.
 std::optional<TimerRequest> parse_timer_request(std::string_view line);
 
 // Timers that processes of this node have set for themselves. Pure: no I/O, clock or process.
@@ -44,18 +44,19 @@ class TimerTable {
   static constexpr std::size_t kMostTimers = 4096;
   static constexpr std::size_t kMostScopeBytes = 1024;
 
-  // `begun`: what tells the process from a later one of the same pid. False: there is no room.
+  // Adds or ends a timer. `begun` tells the process from a later one of the same pid. False: there
+  // is no room.
   bool take(const TimerRequest& request, std::uint64_t begun);
 
-  // When the next one expires, in seconds since 1970.
+  // Returns when the next timer expires, in seconds since 1970.
   std::optional<double> next() const;
 
-  // A process with a timer that has expired. All timers of it are forgotten then.
+  // A process with an expired timer. All its timers are removed then.
   struct Expired {
     pid_t pid = 0;
     std::uint64_t begun = 0;
-    std::string scope;  // of the first to expire that has a signal, else of the first
-    int signal = 0;     // 0: none has
+    std::string scope;  // of its first expired timer that has a signal, else of the first
+    int signal = 0;     // 0: no expired timer has one
   };
   std::vector<Expired> expire(double now);
 
@@ -81,20 +82,21 @@ struct TimerPipeOptions {
 
 class TimerPipe : public std::enable_shared_from_this<TimerPipe> {
  public:
-  // The path of the pipe, by the variables that torchrun reads: a file that the user names, else
-  // one in `directory`. Empty: no timers are wanted, or there is no directory.
+  // Returns the path of the pipe, from the variables that torchrun reads: a file that the user
+  // names, else one in `directory`. Empty: no timers are wanted, or there is no directory.
   static std::string path_of(const Environment& environment, const std::string& directory);
 
-  // Makes the pipe; another pipe there is replaced. Throws Error(kSystem), also where something
+  // Makes the pipe; an older pipe at its path is replaced. Throws Error(kSystem), also if something
   // else is at that path.
   static std::shared_ptr<TimerPipe> open(boost::asio::io_context& io, TimerPipeOptions options);
 
   ~TimerPipe();
-  // Ends it and removes the pipe.
+  // Stops the server and removes the pipe.
   void close();
 
   const std::string& path() const { return options_.path; }
-  // Why a worker was sent a signal, or what it had started; empty: it was not.
+  // Returns why a signal was sent to a worker, or to a process that it had started; empty: none
+  // was.
   std::string reason(pid_t worker) const;
 
  private:
@@ -108,11 +110,12 @@ class TimerPipe : public std::enable_shared_from_this<TimerPipe> {
 
   const TimerPipeOptions options_;
   boost::asio::posix::stream_descriptor pipe_;
-  boost::asio::system_timer timer_;  // as the clients': their moments are of the wall clock
+  // It uses the wall clock, since the clients' times are of that clock.
+  boost::asio::system_timer timer_;
   TimerTable timers_;
   std::array<char, 65536> buffer_;
-  std::string line_;       // its beginning
-  bool skipping_ = false;  // the rest of a line that is too long
+  std::string line_;       // the unfinished line
+  bool skipping_ = false;  // skips the rest of a line that is too long
   FloodLimit complaints_{5, 0.1};
   std::map<pid_t, std::string> reasons_;  // by worker
 };

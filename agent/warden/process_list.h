@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes to come back to. No C++ library.
+// A list of processes. No C++ library.
 #pragma once
 
 #include <stddef.h>
@@ -11,7 +11,8 @@
 
 namespace ddprun::agent::warden {
 
-// Some processes. One that has ended is in it no more, whoever has its number now.
+// A list of processes. One that has ended is no longer in it, even if another process has its
+// number.
 class ProcessList {
  public:
   ProcessList() = default;
@@ -19,7 +20,7 @@ class ProcessList {
   ProcessList(const ProcessList&) = delete;
   ProcessList& operator=(const ProcessList&) = delete;
 
-  // Nothing happens without memory, or where it has ended.
+  // Adds a process. Does nothing if memory runs out, or if the process has ended.
   void add(pid_t pid) {
     ProcessStat stat;
     if (!read_process_stat(pid, &stat)) return;
@@ -33,7 +34,7 @@ class ProcessList {
     entries_[size_++] = {pid, stat.start_ticks};
   }
   bool has(pid_t pid) const { return find(pid) < size_; }
-  // As has(), and removes it.
+  // Does the same as has(), and removes the process.
   bool take(pid_t pid) {
     const size_t position = find(pid);
     if (position == size_) return false;
@@ -51,7 +52,7 @@ class ProcessList {
   size_t size_ = 0;
   size_t capacity_ = 0;
 
-  // size_: not there.
+  // Returns the entry's index; size_: not there.
   size_t find(pid_t pid) const {
     for (size_t i = 0; i < size_; ++i) {
       if (entries_[i].pid != pid) continue;

@@ -21,7 +21,7 @@
 namespace ddprun::agent::warden {
 namespace {
 
-constexpr int kMaxDepth = 64;  // deeper ones become nearer when those above them have died
+constexpr int kMaxDepth = 64;  // deeper ones come nearer when the processes above them have died
 
 struct Sweep {
   int signal_number;
@@ -31,14 +31,14 @@ struct Sweep {
   int num_signalled;
 };
 
-// The parent of `pid`; -1 when it is gone.
+// Returns the parent of `pid`; -1 when it is gone.
 pid_t parent_of(pid_t pid) {
   ProcessStat stat;
   return read_process_stat(pid, &stat) ? stat.parent : -1;
 }
 
 void signal_one(Sweep& sweep, pid_t pid, pid_t parent) {
-  if (parent == getpid()) {  // only we can reap it: the number is its own
+  if (parent == getpid()) {  // only this process can reap it, so the number is still its own
     if (kill(pid, sweep.signal_number) == 0) ++sweep.num_signalled;
     return;
   }
@@ -55,7 +55,7 @@ void signal_one(Sweep& sweep, pid_t pid, pid_t parent) {
 
 void visit(Sweep& sweep, pid_t pid, pid_t parent, int depth);
 
-// Children of one thread, from the kernel's list.
+// Visits the children of one thread, from the kernel's list.
 void visit_children_file(Sweep& sweep, const char* path, pid_t parent, int depth) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;  // the thread is gone
@@ -76,7 +76,7 @@ void visit_children_file(Sweep& sweep, const char* path, pid_t parent, int depth
   close(fd);
 }
 
-// Without CONFIG_PROC_CHILDREN: every process is asked for its parent.
+// Visits the children without CONFIG_PROC_CHILDREN: reads the parent of every process.
 void visit_by_scan(Sweep& sweep, pid_t parent, int depth) {
   DIR* all = opendir("/proc");
   if (!all) return;
@@ -93,7 +93,7 @@ void visit_children(Sweep& sweep, pid_t parent, int depth) {
   char path[96];
   snprintf(path, sizeof path, "/proc/%d/task", parent);
   DIR* threads = opendir(path);
-  if (!threads) return;  // gone
+  if (!threads) return;  // the process is gone
   while (const dirent* entry = readdir(threads)) {
     const int thread = atoi(entry->d_name);
     if (thread <= 0) continue;
@@ -106,16 +106,17 @@ void visit_children(Sweep& sweep, pid_t parent, int depth) {
 void visit(Sweep& sweep, pid_t pid, pid_t parent, int depth) {
   const Visit wish = sweep.choose ? sweep.choose(pid, sweep.context) : Visit::kSignal;
   if (wish == Visit::kPrune) return;
-  // The parent before its children: it may start no further one, and those it has become ours.
+  // The parent is signalled before its children: it may start no more, and its children become this
+  // process'.
   if (wish == Visit::kSignal || wish == Visit::kAlone) signal_one(sweep, pid, parent);
   if (wish == Visit::kAlone) return;
   visit_children(sweep, pid, depth + 1);
 }
 
 constexpr char kPrefix[] = "ddprun-warden-";
-constexpr int kPatienceMs = 50;  // what was killed leaves within microseconds
+constexpr int kPatienceMs = 50;  // killed processes leave within microseconds
 
-// The file as a string of its own (free it); null where it can't be read.
+// Returns the file's text, which the caller frees; null if it can't be read.
 char* contents_of(const char* path) {
   constexpr size_t kLimit = 1 << 20;
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -144,7 +145,7 @@ bool is_a_wardens(const char* name) {
          strspn(name + prefix, "0123456789") == length - prefix;
 }
 
-// Each directory in this one.
+// Calls `call` for each directory in this one.
 template <typename Call>
 void for_each_below(int directory_fd, Call call) {
   const int again = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -156,8 +157,8 @@ void for_each_below(int directory_fd, Call call) {
   closedir(directory);
 }
 
-// Waits until no process is in the cgroup or below it. Each change of cgroup.events since it was
-// read is told as POLLPRI.
+// Waits until no process is in the cgroup or below it. The kernel reports each change of
+// cgroup.events since it was read as POLLPRI.
 void wait_until_empty(int directory) {
   const int fd = openat(directory, "cgroup.events", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -171,10 +172,10 @@ void wait_until_empty(int directory) {
   close(fd);
 }
 
-// Removes the directories in `at`, which it closes, until one has a process. However deep they are,
-// few descriptors are open: it goes down into the first that isn't empty, and up again.
+// Removes the directories in `at`, which it closes, until one has a process. It needs few
+// descriptors at any depth: it goes down into the first one that isn't empty, and up again.
 void remove_those_in(int at) {
-  constexpr int kMostTurns = 1 << 16;  // somebody outside may go on making more
+  constexpr int kMostTurns = 1 << 16;  // some other process may go on making more
   bool goes_down = true, goes_on = true;
   for (int depth = 0, turn = 0; at >= 0 && goes_on && turn < kMostTurns;
        depth += goes_down ? 1 : -1, ++turn) {
@@ -188,7 +189,8 @@ void remove_those_in(int at) {
         next = openat(at, inner, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
       }
     });
-    goes_on = goes_down || has_removed;  // else the one that it comes up from stays
+    // Stops if nothing was removed: then the directory that it comes up from stays.
+    goes_on = goes_down || has_removed;
     goes_down = next >= 0;
     if (!goes_down && depth > 0) next = openat(at, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     close(at);
@@ -199,7 +201,7 @@ void remove_those_in(int at) {
 
 void remove_directory(int parent, const char* name) {
   if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY) return;
-  // Processes that are just ending, or what they have made in it: all of it is ours.
+  // It has processes that are just ending, or cgroups that they made: all of it may be removed.
   const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
   wait_until_empty(fd);
@@ -207,7 +209,7 @@ void remove_directory(int parent, const char* name) {
   unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-// A held lock means a live warden, in whatever pid namespace.
+// Ends a cgroup that a crash left. A held lock means a live warden, in whatever pid namespace.
 void end_leftover(int parent, const char* name) {
   const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
@@ -218,7 +220,8 @@ void end_leftover(int parent, const char* name) {
   close(fd);
 }
 
-// −1: until it was locked another warden has taken it for what a crash left, and removes it.
+// Opens and locks a cgroup. −1: another warden has taken it for a crash's leftover before it was
+// locked, and removes it.
 int open_locked(int parent, const char* name) {
   const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -233,7 +236,7 @@ void end_leftovers(int parent) {
   });
 }
 
-// `text` up to a blank or the end of the line, copied; false: too long.
+// Copies `text` up to a blank or the end of the line; false: it is too long.
 bool copy_field(const char* text, char* field, size_t size) {
   const size_t length = strcspn(text, " \n");
   if (length >= size) return false;
@@ -242,7 +245,7 @@ bool copy_field(const char* text, char* field, size_t size) {
   return true;
 }
 
-// −1: not there.
+// Opens a cgroup v2 directory; −1: it isn't there.
 int open_cgroup(const char* path) {
   const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   struct statfs system;
@@ -251,7 +254,8 @@ int open_cgroup(const char* path) {
   return -1;
 }
 
-// Reading the list of mounts takes longer (0.1 ms) than all the rest.
+// Tries the usual mount points first: reading the list of mounts takes longer (0.1 ms) than all the
+// rest.
 int open_where_it_is_mounted_usually(const char* cgroup_text) {
   char own[1024], path[1100];
   if (!own_cgroup_path(cgroup_text, own, sizeof own)) return -1;
@@ -329,7 +333,7 @@ bool own_cgroup_directory(const char* cgroup_text, const char* mountinfo_text, c
                           size_t size) {
   char own[1024], root[1024], mount[1024];
   if (!own_cgroup_path(cgroup_text, own, sizeof own)) return false;
-  // "31 23 0:28 ROOT MOUNT_POINT options… - cgroup2 …"
+  // The form is "31 23 0:28 ROOT MOUNT_POINT options… - cgroup2 …".
   for (const char* line = mountinfo_text; line && *line; line = strchr(line, '\n')) {
     if (*line == '\n' && *++line == '\0') break;
     const char* end = strchr(line, '\n');

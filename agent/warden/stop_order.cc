@@ -20,12 +20,12 @@ void StopOrder::add_group(pid_t leader) {
   if (groups_) groups_[num_groups_++] = leader;
 }
 
-// SIGINT goes to all, as a terminal sends it: programs expect that.
+// SIGINT goes to all processes at once, as from a terminal: programs expect that.
 bool StopOrder::ask_apart() {
   if (signal_number_ != SIGINT) signal_descendants(0, &choose_to_sort, this);
   if (spared_.is_empty()) return false;
-  // A process that loses its parent during one look is found by the next. Those born meanwhile, to
-  // save something, are left alone.
+  // The next look finds a process that loses its parent during this one. Processes that are born
+  // meanwhile, to save something, are left alone.
   while (signal_descendants(signal_number_, &choose_to_ask, this) > 0) {
   }
   return true;
@@ -46,7 +46,7 @@ void StopOrder::ask_the_rest() {
 bool StopOrder::is_in_group(pid_t pid) const {
   const pid_t group = getpgid(pid);
   for (size_t i = 0; i < num_groups_; ++i) {
-    // A leader without a group of its own, or that has left it, got the signal alone.
+    // A leader without a group of its own, or that has left it, got the signal by its pid.
     if (groups_[i] == group || groups_[i] == pid) return true;
   }
   return false;

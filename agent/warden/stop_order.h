@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stop's signal: the processes that get it now, and those that are left to a parent of theirs.
-// No C++ library.
+// Decides which processes get a stop's signal now, and which are left to their parent. No C++
+// library.
 #pragma once
 
 #include <stddef.h>
@@ -11,8 +11,8 @@
 
 namespace ddprun::agent::warden {
 
-// A data loader is left to its parent, which would take the loader's end by the signal for a
-// failure.
+// A data loader is left to its parent. If the signal ended the loader first, the parent would take
+// that for a failure.
 class StopOrder {
  public:
   StopOrder() = default;
@@ -20,31 +20,33 @@ class StopOrder {
   StopOrder(const StopOrder&) = delete;
   StopOrder& operator=(const StopOrder&) = delete;
 
-  // kStop, once. add_group() follows for each worker, at most `num_groups` times.
+  // Begins a kStop, once. add_group() follows for each worker, at most `num_groups` times.
   void begin(int signal_number, size_t num_groups);
   void add_group(pid_t leader);
 
-  // The signal to all in the groups that are not left to a parent. False: nobody is, so that each
-  // group can have it at once; nothing was sent.
+  // Sends the signal to all processes in the groups that are not left to a parent. False: none is
+  // left to a parent, and nothing was sent, so each whole group can get the signal at once.
   bool ask_apart();
-  // The signal to those whose parent has ended by now; `all`: to the others, too.
+  // Sends the signal to those whose parent has ended by now; `all`: to all that were left to a
+  // parent.
   void ask_spared(bool all);
-  // Once, when no worker is left: SIGTERM and SIGCONT to those that the signal has not reached.
+  // Called once, when no worker is left: sends SIGTERM and SIGCONT to those that the signal has not
+  // reached.
   void ask_the_rest();
 
  private:
   bool is_in_group(pid_t pid) const;
-  // Below a process of the same program that handles the signal.
+  // Whether the process is below one of the same program that handles the signal.
   bool is_parents_to_end(pid_t pid) const;
 
-  // For process_tree; `order` is this. Puts each process of the groups in its list, and signals
-  // none.
+  // These are for signal_descendants(); `order` is this object. This one puts each process of the
+  // groups in its list, and signals none.
   static Visit choose_to_sort(pid_t pid, void* order);
   static Visit choose_to_ask(pid_t pid, void* order);
-  // Chooses the processes of spared_ that nobody ends any more.
+  // Chooses the processes of spared_ that no parent will end any more.
   static Visit choose_spared(pid_t pid, void* order);
-  // Chooses the processes that the signal has not reached, or not moved (a shell's "&" has SIGINT
-  // and SIGQUIT ignored).
+  // Chooses the processes that the signal has not reached, or that ignore it (a shell's "&" has
+  // SIGINT and SIGQUIT ignored).
   static Visit choose_unasked(pid_t pid, void* order);
 
   int signal_number_ = 0;

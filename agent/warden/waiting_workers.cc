@@ -64,7 +64,8 @@ void WaitingWorkers::forget(pid_t ended) {
 void WaitingWorkers::end() {
   for (size_t i = 0; i < size_; ++i) {
     if (waiting_[i].fd < 0) continue;
-    kill(waiting_[i].pid, SIGKILL);  // it is not reaped: forget() would have come
+    // It is not reaped yet: otherwise forget() would have been called.
+    kill(waiting_[i].pid, SIGKILL);
     close_socket(waiting_[i]);
   }
 }

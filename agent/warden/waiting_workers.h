@@ -11,7 +11,7 @@ namespace ddprun::agent::warden {
 
 class WaitingWorkers {
  public:
-  // `text` lists them as protocol.h says; null: none.
+  // `text` lists them in the form that protocol.h describes; null: there are none.
   explicit WaitingWorkers(const char* text);
   ~WaitingWorkers();
   WaitingWorkers(const WaitingWorkers&) = delete;
@@ -21,20 +21,21 @@ class WaitingWorkers {
   static int count(const char* text);
 
   bool are_there() const { return size_ > 0; }
-  // As far as that is possible. A worker with limits enters its own later.
+  // Moves them into the cgroup where possible. A worker with limits enters its own cgroup later.
   void enter(int cgroup_fd) const;
-  // Hands `request` and its descriptors to the next one. Its pid, and in *exec_fd the pipe for its
-  // SpawnError. −1: none waits any more. `own_cgroup_fd` −1: it stays where it is.
+  // Hands `request` and its descriptors to the next waiting child. Returns its pid, and in *exec_fd
+  // the pipe for its SpawnError. −1: none waits any more. `own_cgroup_fd` −1: it stays in its
+  // cgroup.
   pid_t hand_over(const Request& request, const int* fds, int own_cgroup_fd, int* exec_fd);
-  // One may have been reaped. Its number may soon be another process'.
+  // Called when one may have been reaped: another process may soon have its number.
   void forget(pid_t ended);
-  // SIGKILL to those that still wait.
+  // Sends SIGKILL to those that still wait.
   void end();
 
  private:
   struct Waiting {
     pid_t pid;
-    int fd;  // −1: it is a worker, or has ended
+    int fd;  // −1: it has become a worker, or has ended
   };
   static void close_socket(Waiting& each);
 

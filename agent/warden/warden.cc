@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun-warden: started by ddprun with a socket as descriptor 3, never by hand.
 //
-// The workers' parent: does what the agent asks, reports, and when the agent is gone kills every
-// descendant and ends. One thread, no C++ library, so that it stays under 1 MB. docs/warden.md.
+// The workers' parent: it does what the agent asks, and reports. When the agent is gone it kills
+// every descendant and ends. It has one thread and no C++ library, so that it stays under 1 MB.
+// docs/warden.md.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,21 +36,22 @@
 namespace ddprun::agent::warden {
 namespace {
 
-// Signals that go to the agent if a worker or its children send them to their parent. torchrun's
-// workers do so to end the job.
+// Signals that are passed on to the agent if a worker or its children send them to the warden,
+// their parent. torchrun's workers do that to end the job.
 constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 
-// ---- One kSpawn request becomes a process that is about to exec. ----
+// ---- A kSpawn request becomes a process that is about to exec. ----
 
-// The cgroup in which a worker begins.
+// The cgroup in which a worker starts.
 struct SpawnCgroup {
-  int fd = -1;           // −1: in the warden's
-  bool is_must = false;  // nowhere else: it has the worker's limits
+  int fd = -1;           // −1: in the warden's cgroup
+  bool is_must = false;  // it can't start elsewhere, since this cgroup has its limits
 };
 
 struct SpawnResult {
-  pid_t pid = -1;    // −1: see `error`
-  int exec_fd = -1;  // readable when the exec is decided: end of file = it runs, else a SpawnError
+  pid_t pid = -1;  // −1: see `error`
+  // Readable when the exec is decided: end of file = it runs, otherwise a SpawnError.
+  int exec_fd = -1;
   SpawnError error{};
 };
 
@@ -68,7 +70,7 @@ void release(Command& command) {
   free(command.envp);
 }
 
-// 0, or an errno value.
+// Returns 0, or an errno value.
 int read_command(const Request& request, int payload_fd, Command* command) {
   struct stat info;
   if (fstat(payload_fd, &info) != 0) return errno;
@@ -109,7 +111,8 @@ int read_command(const Request& request, int payload_fd, Command* command) {
   _exit(127);
 }
 
-// The hard limit stays. A failure leaves the worker with a limit that is merely too high.
+// Sets the soft limit; the hard one stays. If that fails, the worker only has a limit that is too
+// high.
 void limit_open_files(uint64_t soft) {
   struct rlimit limit;
   if (soft == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -117,7 +120,7 @@ void limit_open_files(uint64_t soft) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// 0, or -1 with errno.
+// Returns 0, or -1 with errno.
 int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
   for (const uint64_t word : cpus) {
     if (word == 0) continue;
@@ -131,18 +134,18 @@ int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
                             int cgroup_to_enter) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // If Yama restricts tracing, this lets the agent's children look at this worker's stack, and
-  // nobody else. Kept over the exec. An error means nothing on other systems.
+  // If Yama restricts tracing, this lets only the agent's children look at this worker's stack. It
+  // is kept over the exec. On other systems the error doesn't matter.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(agent));
-  if (getppid() != warden) _exit(127);  // it died before the line above
+  if (getppid() != warden) _exit(127);  // the warden died before the line above
   if (cgroup_to_enter >= 0 && move_into(cgroup_to_enter, 0) != 0) fail(pipe_fd, Stage::kCgroup);
   for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
   limit_open_files(request.max_open_files);
   if (bind_to_cpus(request.cpus) != 0) fail(pipe_fd, Stage::kCpus);
   if (*command.directory && chdir(command.directory) != 0) fail(pipe_fd, Stage::kDirectory);
-  // Handlers end with the exec, ignored signals wouldn't. The system call itself, since the C
-  // library keeps two for its threads, which may be ignored all the same.
-  constexpr long kDefaultAction[4] = {0, 0, 0, 0};  // the kernel's struct: SIG_DFL, nothing else
+  // Resets all signals: handlers end with the exec, but ignored signals would stay ignored. It uses
+  // the system call itself, since the C library hides two signals that may be ignored, too.
+  constexpr long kDefaultAction[4] = {0, 0, 0, 0};  // the kernel's struct: SIG_DFL and nothing else
   constexpr size_t kMaskBytes = 8;
   for (int number = 1; number <= 64; ++number) {
     syscall(SYS_rt_sigaction, number, kDefaultAction, nullptr, kMaskBytes);
@@ -154,8 +157,9 @@ int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
   fail(pipe_fd, Stage::kExec);
 }
 
-// As fork(). The child is born in the cgroup: moving one there later waits for all CPUs (10 ms).
-// *is_born_there is false if the kernel lacks this call, or a filter of system calls forbids it.
+// Does the same as fork(), but the child is born in the cgroup: moving it there later would wait
+// for all CPUs (10 ms). *is_born_there is false if the kernel lacks this call, or a filter of
+// system calls forbids it.
 pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
   *is_born_there = false;
   if (cgroup.fd >= 0) {
@@ -170,10 +174,10 @@ pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
   return fork();
 }
 
-// Forks, which is cheap from so small a process. Unlike vfork it lets several execs go on at once,
-// and none holds up the warden. An exec from a dead file server hangs. The child gets its own
-// session, dies with the warden, has default signals, an empty mask and only the three descriptors.
-// `fds` (payload, stdin, stdout, stderr) stay the caller's.
+// Forks a worker, which is cheap in so small a process. Unlike vfork it lets several execs go on at
+// once, and none holds up the warden: an exec from a dead file server hangs. The child gets its own
+// session, is killed when the warden dies, and has default signals, an empty mask and only the
+// three descriptors. The caller keeps `fds` (payload, stdin, stdout, stderr).
 SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
                          const SpawnCgroup& cgroup) {
   SpawnResult result;
@@ -190,7 +194,7 @@ SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
     bool is_born_there;
     result.pid = fork_into(cgroup, &is_born_there);
     if (result.pid == 0) {
-      // In the child of clone3 the call returned 0, too.
+      // In the child of clone3 the call returned 0 as well, so is_born_there is true there.
       const int to_enter = cgroup.is_must && !is_born_there ? cgroup.fd : -1;
       run_child(command, request, fds, ends[1], warden, agent, to_enter);
     }
@@ -208,11 +212,11 @@ SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
 
 // ---- The warden. ----
 
-// While killing: how soon to look again for processes that were born during the last look. Deaths
-// wake us anyway; this is for a tree that forks faster than it dies.
+// The time between two looks for new processes while killing. Deaths wake the warden anyway; this
+// is for a tree that forks faster than it dies.
 constexpr int kSweepIntervalMs = 5;
 
-// SPAWN requests are bounded by kMaxUnanswered; more pending execs wait for their turn in poll.
+// kMaxUnanswered limits the SPAWN requests; more pending execs are polled in their turn.
 constexpr size_t kMaxPollFds = 2 + kMaxUnanswered;
 
 int64_t now_ns() {
@@ -224,41 +228,42 @@ int64_t now_ns() {
 int64_t now_ms() { return now_ns() / 1'000'000; }
 
 void signal_group(pid_t leader, int signal_number) {
-  // Until its setsid() the child has no group of its own; afterwards it may have left it.
+  // Until its setsid() the child has no group of its own. Later it may have left its group.
   if (kill(-leader, signal_number) != 0 || getpgid(leader) != leader) kill(leader, signal_number);
 }
 
 class Warden {
  public:
-  // `socket` is the agent's peer, `signal_fd` a signalfd for SIGCHLD and kPassedOn. `cgroup_name`:
-  // of the workers' cgroup, which is descriptor kCgroupFd; null: the warden makes one where it may.
-  // `waiting`: kFirstWarmFd and so on, as protocol.h has it; null: none.
+  // `socket` is the agent's peer, `signal_fd` a signalfd for SIGCHLD and kPassedOn. `cgroup_name`
+  // names the workers' cgroup, which is descriptor kCgroupFd; null: the warden makes one if it may.
+  // `waiting` lists the descriptors from kFirstWarmFd on, as in protocol.h; null: there are none.
   Warden(int socket, int signal_fd, const char* cgroup_name, const char* waiting);
   ~Warden();
   Warden(const Warden&) = delete;
   Warden& operator=(const Warden&) = delete;
 
-  // Serves until the agent's end is closed and no descendant is left. Returns the exit status.
+  // Serves until the agent has closed its end and no descendant is left. Returns the exit status.
   int run();
 
  private:
   struct Worker {
     pid_t pid;
-    uint32_t index;    // the agent's
-    int exec_fd;       // −1 once the exec is decided
-    int pid_fd;        // watched by deaths_fd_; −1: there was no descriptor for it
-    SpawnError fresh;  // as it said, with kFresh
+    uint32_t index;    // the agent's index
+    int exec_fd;       // −1 once it is known whether the exec succeeded
+    int pid_fd;        // watched by deaths_fd_; −1: no descriptor was left for it
+    SpawnError fresh;  // the error that came with kFresh
   };
   enum class Mode { kServing, kStopping, kKilling };
 
   void handle_requests();
-  bool handle_request();  // false: there is none now
+  bool handle_request();  // false: there is no request now
   void spawn(const Request& request, const int* fds, int own_cgroup_fd);
-  // A worker that signals its parent means the launcher.
+  // Passes on a signal that a worker sent to its parent: it is meant for the launcher.
   void pass_on(int signal_number, pid_t sender);
   void signal_workers(int signal_number);
-  // Warns the workers that have a handler for the signal: it would end one that has none. Below
-  // such a worker (a shell that runs the program) it warns the nearest processes that have one.
+  // Warns the workers that have a handler for the signal: it would end one that has none. If a
+  // worker has none (a shell that runs the program), it warns the nearest processes below that have
+  // one.
   void warn_workers(int signal_number);
   void clear(pid_t ended);
   void sweep();
@@ -266,7 +271,8 @@ class Warden {
   void reap_in_order_of_death();
   void watch(pid_t pid, int* pid_fd) const;
   void finished(pid_t pid, int status, const rusage& usage, int64_t seen_ns);
-  void decide_execs();  // those that are over by now, poll's answer or not
+  // Decides those that are over by now, whether poll() has reported them or not.
+  void decide_execs();
   void decide_exec(size_t position);
   void remove(size_t position);
   void report(Report report);
@@ -275,15 +281,16 @@ class Warden {
   int poll_timeout_ms() const;
   bool lease_is_over() const;
   bool is_worker(pid_t pid) const;
-  bool is_left_behind(pid_t pid) const;  // by a worker that has ended; or it has gone itself
+  // Whether an ended worker has left it; true also if the process has gone itself.
+  bool is_left_behind(pid_t pid) const;
 
-  // For process_tree; `warden` is this.
-  // The workers that handle the warning.
+  // These are for signal_descendants(); `warden` is this object.
+  // Chooses the workers that handle the warning.
   static Visit choose_warned(pid_t pid, void* warden);
-  // The process that sent a signal.
+  // Chooses the process that sent a signal.
   static Visit choose_sender(pid_t pid, void* warden);
-  // The session of a worker that has ended. Its number is not given to another process while one of
-  // them lives.
+  // Chooses the session of a worker that has ended. Its number is not used again while one of its
+  // processes lives.
   static Visit choose_left_behind(pid_t pid, void* warden);
 
   const int socket_;
@@ -296,18 +303,18 @@ class Warden {
   bool empty_due_ = false;  // the agent waits for kEmpty
   bool has_children_ = false;
   int64_t swept_at_ms_ = 0;
-  Cgroup cgroup_;  // of the workers
+  Cgroup cgroup_;  // the workers'
   WaitingWorkers waiting_;
-  // Workers that were started and not reaped; grows, never shrinks.
+  // Workers that were started and not reaped. The array grows and never shrinks.
   Worker* workers_ = nullptr;
   size_t num_workers_ = 0;
   size_t capacity_ = 0;
   StopOrder stop_;
 
-  int warn_signal_ = 0;     // of kWarn, while it is sent
-  pid_t sender_ = 0;        // in pass_on()
-  bool passed_on_ = false;  // a signal of a worker
-  pid_t ended_worker_ = 0;  // likewise of kClear
+  int warn_signal_ = 0;     // kWarn's signal, while it is sent
+  pid_t sender_ = 0;        // used in pass_on()
+  bool passed_on_ = false;  // a worker's signal was passed on
+  pid_t ended_worker_ = 0;  // kClear's worker, while its processes are signalled
 };
 
 bool Warden::is_left_behind(pid_t pid) const {
@@ -356,18 +363,19 @@ int Warden::run() {
     if (poll(set, num_fds, poll_timeout_ms()) < 0 && errno != EINTR) return 1;
     if (set[1].revents) {
       signalfd_siginfo infos[16];
-      // Once: poll says so when there are more, and others have their turn.
+      // Reads once: poll() reports if there are more, and the other descriptors get their turn.
       const ssize_t size = read(signal_fd_, infos, sizeof infos);
       for (ssize_t i = 0; i < size / static_cast<ssize_t>(sizeof infos[0]); ++i) {
         const int number = static_cast<int>(infos[i].ssi_signo);
         if (number != SIGCHLD) pass_on(number, static_cast<pid_t>(infos[i].ssi_pid));
       }
     }
-    // An exec that is decided is reported before the death of the same worker: reap() sees to it.
+    // reap() makes sure that a decided exec is reported before the death of the same worker.
     decide_execs();
     reap();
     if (set[0].revents) handle_requests();
-    if (lease_is_over()) handle_requests();  // what came since poll, maybe during a standstill
+    // Reads what came since poll(), perhaps during a standstill.
+    if (lease_is_over()) handle_requests();
     if (mode_ == Mode::kStopping) {
       stop_.ask_spared(false);  // a parent may have ended
       if (num_workers_ == 0 && has_children_) stop_.ask_the_rest();
@@ -408,14 +416,14 @@ int Warden::poll_timeout_ms() const {
   return static_cast<int>(left < 0 ? 0 : left < kLongestMs ? left : kLongestMs);
 }
 
-// The agent stands still, or hears nothing of its rendezvous and doesn't act on it: others may be
-// given its workers' ranks soon.
+// Whether the lease has run out. Then the agent stands still, or hears nothing of its rendezvous
+// and doesn't act on it. Others may soon get its workers' ranks.
 bool Warden::lease_is_over() const {
   return mode_ != Mode::kKilling && lease_until_ms_ != 0 && now_ms() >= lease_until_ms_;
 }
 
-// It reads all that are there, since the newest lease alone counts. Older ones lie before it after
-// a standstill of this process (SIGSTOP, a machine with no time for it).
+// Reads all waiting requests, since only the newest lease counts. After a standstill of this
+// process (SIGSTOP, a busy machine) older leases come before it.
 void Warden::handle_requests() {
   while (!agent_gone_ && handle_request()) {
   }
@@ -434,7 +442,8 @@ bool Warden::handle_request() {
   if (size < 0 && errno == EINTR) return true;
   if (size < 0 && errno == EAGAIN) return false;
   if (size != static_cast<ssize_t>(sizeof request) || request.version != kVersion) {
-    // End of file, or an agent of another build: it is gone for us either way.
+    // This is the end of file, or an agent of another build: in both cases the agent counts as
+    // gone.
     agent_gone_ = true;
     mode_ = Mode::kKilling;
     swept_at_ms_ = 0;
@@ -454,7 +463,8 @@ bool Warden::handle_request() {
       if (mode_ != Mode::kServing) {
         report_not_started(request.worker, ECANCELED, Stage::kRequest);
       } else if (num_fds < kNumSpawnFds || (message.msg_flags & MSG_CTRUNC)) {
-        report_not_started(request.worker, EMFILE, Stage::kRequest);  // no room for them here
+        // This process had no room for them.
+        report_not_started(request.worker, EMFILE, Stage::kRequest);
       } else {
         spawn(request, fds, num_fds == kMostSpawnFds ? fds[kNumSpawnFds] : -1);
       }
@@ -474,7 +484,7 @@ bool Warden::handle_request() {
       stop_.begin(request.signal_number, num_workers_);
       for (size_t i = 0; i < num_workers_; ++i) stop_.add_group(workers_[i].pid);
       if (!stop_.ask_apart()) signal_workers(request.signal_number);
-      signal_workers(SIGCONT);  // a stopped process would not see it
+      signal_workers(SIGCONT);  // a stopped process would not see the signal
       break;
     case RequestType::kKill:
       empty_due_ = true;
@@ -523,11 +533,12 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
   *pid_fd = -1;
 }
 
-// A signal of others, as of a scheduler that signals all of a job, has come to the agent already.
-// The first one counts: to the agent a second one means that the workers are to be killed now.
+// Passes on only signals of workers. One that others send, such as a scheduler that signals all of
+// a job, has reached the agent already. Only the first counts: a second one would tell the agent to
+// kill the workers now.
 void Warden::pass_on(int signal_number, pid_t sender) {
   if (passed_on_ || mode_ != Mode::kServing) return;
-  decide_execs();  // poll may have answered before the sender's exec
+  decide_execs();  // the sender's exec may have ended after poll() returned
   sender_ = sender;
   const bool is_of_workers = signal_descendants(0, &choose_sender, this) > 0;
   if (!is_of_workers || getppid() != agent_) return;
@@ -541,14 +552,14 @@ void Warden::signal_workers(int signal_number) {
 
 bool Warden::is_worker(pid_t pid) const {
   for (size_t i = 0; i < num_workers_; ++i) {
-    // Until its exec it is the warden's own program.
+    // Until its exec it is still the warden's program.
     if (workers_[i].pid == pid) return workers_[i].exec_fd < 0;
   }
   return false;
 }
 
 void Warden::warn_workers(int signal_number) {
-  decide_execs();  // the answer to poll may be old: one that runs by now is a worker
+  decide_execs();  // a process whose exec has ended since poll() is a worker, too
   warn_signal_ = signal_number;
   signal_descendants(signal_number, &choose_warned, this);
 }
@@ -567,8 +578,8 @@ void Warden::sweep() {
   swept_at_ms_ = now_ms();
 }
 
-// The agent takes the first failure for the cause, so the order counts. wait4 for any child answers
-// in the order of birth.
+// Reaps the children in the order of their deaths, since the agent takes the first failure for the
+// cause. wait4 for any child would answer in the order of their births.
 void Warden::reap_in_order_of_death() {
   constexpr int kBatch = 64;
   epoll_event ready[kBatch];
@@ -576,7 +587,8 @@ void Warden::reap_in_order_of_death() {
   while (progress) {
     progress = false;
     const int count = epoll_wait(deaths_fd_, ready, kBatch, 0);
-    const int64_t seen_ns = now_ns();  // before it is reaped: who sees it gone is later
+    // The time is taken before it is reaped, so nobody sees the death earlier.
+    const int64_t seen_ns = now_ns();
     for (int i = 0; i < count; ++i) {
       const pid_t pid = static_cast<pid_t>(ready[i].data.u64);
       int status = 0;
@@ -609,7 +621,7 @@ void Warden::finished(pid_t pid, int status, const rusage& usage, int64_t seen_n
     const uint32_t index = workers_[i].index;
     const size_t before = num_workers_;
     if (workers_[i].exec_fd >= 0) decide_exec(i);
-    if (num_workers_ != before) return;  // it never started
+    if (num_workers_ != before) return;  // its exec failed
     remove(i);
     report({.type = ReportType::kExited,
             .worker = index,
@@ -622,7 +634,8 @@ void Warden::finished(pid_t pid, int status, const rusage& usage, int64_t seen_n
 }
 
 void Warden::decide_execs() {
-  for (size_t i = num_workers_; i-- > 0;) {  // the last one takes the place of one that is removed
+  // Begins at the end: the last one replaces one that is removed.
+  for (size_t i = num_workers_; i-- > 0;) {
     pollfd exec{workers_[i].exec_fd, POLLIN, 0};
     if (exec.fd >= 0 && poll(&exec, 1, 0) > 0) decide_exec(i);
   }
@@ -647,7 +660,7 @@ void Warden::decide_exec(size_t position) {
   worker.exec_fd = -1;
   const uint32_t index = worker.index;
   if (is_answer) {
-    remove(position);  // its death is that of any other child
+    remove(position);  // its death is handled as that of any other child
     report_not_started(index, error.error_number, error.stage);
   } else {
     report({.type = ReportType::kStarted,
@@ -673,7 +686,8 @@ void Warden::report_not_started(uint32_t index, int error_number, Stage stage) {
           .stage = stage});
 }
 
-// Waits where the agent is slow: it reads before it writes. When it is gone, recvmsg says so.
+// Sends a report, and waits if the agent is slow; the agent reads before it writes. If it is gone,
+// recvmsg() says so.
 void Warden::report(Report report) {
   if (agent_gone_) return;
   if (report.at_ns == 0) report.at_ns = now_ns();
@@ -687,8 +701,8 @@ bool socket_is_there() {
   return getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
 }
 
-// Descriptors 0–2 exist (a worker's must not land there), 3 is the socket, and up to `last` all are
-// the agent's; nothing else is open.
+// Makes sure that descriptors 0–2 are open (a worker's must not get these numbers), and closes all
+// after `last`. Descriptor 3 is the socket, and all from there to `last` are the agent's.
 void tidy_descriptors(int last) {
   int fd;
   do {
@@ -700,8 +714,8 @@ void tidy_descriptors(int last) {
   for (fd = last + 1; fd < limit; ++fd) close(fd);
 }
 
-// The workers' directory (docs/agent-socket.md), with the socket, the workers' error files and
-// the observer's folder in it: nobody else may be left to remove it.
+// Removes the workers' directory (docs/agent-socket.md) with the socket, the workers' error files
+// and the observer's folder. No other process may be left to remove it.
 void remove_directory(int at, const char* name) {
   const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
@@ -729,13 +743,13 @@ int main(int argc, char** argv) {
         "ddprun-warden: this is a part of ddprun, which starts it by itself (docs/warden.md)\n";
     return write(STDERR_FILENO, kMessage, strlen(kMessage)) < 0 ? 1 : 2;
   }
-  const char* cgroup = argc > 2 && *argv[2] ? argv[2] : nullptr;  // its name
+  const char* cgroup = argc > 2 && *argv[2] ? argv[2] : nullptr;  // the cgroup's name
   const char* waiting = argc > 3 ? argv[3] : nullptr;
   int last = cgroup ? kCgroupFd : kSocketFd;
   if (waiting) last = kFirstWarmFd + WaitingWorkers::count(waiting) - 1;
   tidy_descriptors(last);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Nobody but the agent, by closing the socket, or SIGKILL ends the warden.
+  // Only the agent ends the warden, by closing the socket, or SIGKILL.
   sigset_t all, heard;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);

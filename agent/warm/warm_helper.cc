@@ -45,7 +45,7 @@ std::string word_of(const json::object& answer, const char* name) {
   return value != nullptr && value->is_string() ? std::string(value->as_string()) : std::string();
 }
 
-// "python", "python3", "python3.13t": other programs may begin so, too.
+// Recognises "python", "python3", "python3.13t": names of other programs may begin the same way.
 bool is_python(const std::string& name) {
   constexpr std::string_view kPython = "python";
   if (!name.starts_with(kPython)) return false;
@@ -55,8 +55,8 @@ bool is_python(const std::string& name) {
   return rest.empty() || (rest.size() == 1 && rest[0] >= 'a' && rest[0] <= 'z');
 }
 
-// The number of words of this flag of Python. 0: with the flag there may be no script, or another
-// one.
+// Returns how many words this flag of Python takes. 0: with the flag there may be no script, or
+// another one.
 std::size_t num_words_of(std::string_view flag) {
   if (flag == "--check-hash-based-pycs") return 2;
   if (flag.starts_with("--") || flag.size() < 2) return 0;
@@ -68,9 +68,9 @@ std::size_t num_words_of(std::string_view flag) {
   return 1;
 }
 
-// Takes the process `pid` for the warden of which `ours` is the socket, once that has reported.
-// Returns why not. A module may have written any number, and what it did to the helper may end the
-// warden before it begins.
+// Checks that the process `pid` is the warden whose socket is `ours`, and waits until it has
+// reported. Returns the problem; empty: none. A module may have written any number. It may also
+// have changed the helper so that the warden ends before it begins.
 std::string take_warden(std::int64_t pid, int ours, const Deadline& deadline, Child& child) {
   const std::string who = concat("the warden that the helper names (pid ", pid, ") ");
   const bool is_number = pid > 0 && pid <= std::numeric_limits<pid_t>::max();
@@ -84,7 +84,7 @@ std::string take_warden(std::int64_t pid, int ours, const Deadline& deadline, Ch
   if (!child.pidfd) return concat("pidfd_open: ", errno_text(errno));
   std::array<pollfd, 2> set{{{ours, POLLIN, 0}, {child.pidfd.get(), POLLIN, 0}}};
   while (!deadline.expired()) {
-    // A signal ends it early.
+    // A signal ends the wait early.
     if (::poll(set.data(), set.size(), deadline.poll_timeout_ms()) <= 0) continue;
     if (set[0].revents == 0) return who + "ended before it began";
     warden::Report report;
@@ -171,7 +171,7 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                                                     {"auto", options.is_auto},
                                                     {"cache", options.cache}})});
   command.environment = std::move(environment);
-  // A module's output at its import is shown once.
+  // The output of a module's import is shown once, on stderr.
   command.descriptors = {ChildCommand::kNothing, STDERR_FILENO, STDERR_FILENO, theirs.get()};
   command.own_session = true;
   command.dies_with_us = true;
@@ -203,7 +203,8 @@ void WarmHelper::wait_for_message() {
                        const auto self = weak.lock();
                        if (error || !self || self->state_ == State::kGone) return;
                        const auto text = self->receive();
-                       if (text && text->empty()) return;  // its end says more
+                       // Its end is handled by its pidfd, with the reason.
+                       if (text && text->empty()) return;
                        if (text) self->heard(*text);
                        if (self->state_ != State::kGone) self->wait_for_message();
                      });
@@ -277,15 +278,15 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
   const std::string order = json::serialize(json::object{
       {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
   std::optional<json::object> answer;
-  std::string found;  // it has asked to import more: after the order
+  std::string found;  // the helper's request to import more, handled after the order
   const Deadline deadline = Deadline::after(answer_limit_);
   if (send(order, cgroup < 0 ? std::vector{socket} : std::vector{socket, cgroup})) {
     while (!answer && !deadline.expired()) {
       pollfd answered{socket_.native_handle(), POLLIN, 0};
-      // A signal ends it early.
+      // A signal ends the wait early.
       if (::poll(&answered, 1, deadline.poll_timeout_ms()) <= 0) continue;
       const auto text = receive();
-      if (text && text->empty()) break;  // its end
+      if (text && text->empty()) break;  // the helper has ended
       if (text) answer = parse_object(*text, 2);
       if (answer && answer->contains("found")) {
         found = *text;
@@ -301,7 +302,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
   }
   Child child;
   if (const std::string why = take_warden(pid->as_int64(), ours, deadline, child); !why.empty()) {
-    lost(why);  // what it has started is swept up when it has ended
+    lost(why);  // its children are swept up when it has ended
     return std::nullopt;
   }
   why_cold_ = is_empty_ ? "what they import is not known yet" : "";

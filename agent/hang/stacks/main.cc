@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun-stacks: where the main threads of processes are, for people. A process of its own, so that
-// tracing and symbol tables are not the agent's. Standard input is a SOCK_SEQPACKET socket. Each
-// message on it is an array of pid_t with a pipe. The pipe gets this for each process as soon as it
-// is known, once for native frames and once for Python's:
+// ddprun-stacks: prints for people where the main threads of processes are. It is a process of its
+// own, so that the agent has no tracing and no symbol tables. Standard input is a SOCK_SEQPACKET
+// socket. Each message on it is an array of pid_t with a pipe. For each process the pipe gets the
+// following text as soon as it is known, once for native frames and once for Python's:
 //   pid 4711
 //   native load_batch(int)
 //   note can't be traced: …
-// A child does that: it may get stuck, and has 2 s. Ends with its input, and with the agent.
+// A child does this, since it may hang; it has 2 s. The program ends with its input, and with the
+// agent.
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -35,7 +36,7 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
     text += kind + (" " + frame.substr(0, kMaxFrameBytes)) + "\n";
   }
   if (!note.empty()) text += "note " + note + "\n";
-  // One write: what is there when this process is killed is whole.
+  // Writes it in one call, so that the texts are complete if this process is killed.
   if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) ::_exit(1);
 }
 
@@ -64,14 +65,14 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
 
 int main() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the children: one may be stuck
+  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the children: one may hang
   ddprun::agent::load_native_stacks();
-  // Keeps the program in memory, as far as allowed: its file server may be gone when it is needed.
+  // Keeps the program in memory, if allowed: later its file server may be gone.
   ::mlockall(MCL_CURRENT);
   const pid_t self = ::getpid();
   for (;;) {
     pollfd input{STDIN_FILENO, POLLIN, 0};
-    if (::poll(&input, 1, -1) < 0) continue;  // a signal
+    if (::poll(&input, 1, -1) < 0) continue;  // a signal has interrupted it
     char buffer[kMaxPids * sizeof(pid_t)];
     const ddprun::FdMessage request = ddprun::receive_with_fd(STDIN_FILENO, buffer, sizeof buffer);
     if (request.size <= 0) return 0;

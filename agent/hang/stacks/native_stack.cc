@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unwinding by elfutils' libdw, with what the program files themselves say: no separate debug
-// files are looked for, on disk or elsewhere. It is loaded when the program starts, because a wheel
-// runs on machines that don't have it.
+// Unwinds stacks by elfutils' libdw, using only the program files: no separate debug files are
+// searched for, on disk or elsewhere. The library is not linked but loaded at the program's start,
+// because a wheel also runs on machines without it.
 #include "agent/hang/stacks/stacks.h"
 
 #include <cxxabi.h>
@@ -41,7 +41,7 @@ constexpr std::chrono::milliseconds kWholeTime{500};
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kMaxStackPages = 64;
 
-// The result of a copying process, in memory that it shares with us.
+// The result of a copying process, in memory that it shares with this one.
 struct Slot {
   std::atomic<bool> is_complete = false;
   std::array<char, 160> note{};
@@ -52,7 +52,7 @@ struct Slot {
   alignas(kPageBytes) std::byte stack[kMaxStackPages * kPageBytes];
 };
 
-// The memory of all slots: zeroes, and only what is written takes room.
+// The memory of all slots. It is all zeroes, and only written pages take room.
 class Slots {
  public:
   explicit Slots(std::size_t count) : bytes_(count * sizeof(Slot)) {
@@ -93,7 +93,7 @@ std::vector<std::uint64_t> by_dwarf_number(const user_regs_struct& r) {
 #error "no native stacks on this architecture: build without libdw"
 #endif
 
-// Waits for SIGCHLD, an earlier one's perhaps. False: `deadline` is over.
+// Waits for a SIGCHLD, which may be an earlier one. False: `deadline` has passed.
 bool await_child(Clock::time_point deadline) {
   const auto left = deadline - Clock::now();
   if (left <= left.zero()) return false;
@@ -105,7 +105,7 @@ bool await_child(Clock::time_point deadline) {
   return true;
 }
 
-// Page by page: the stack may end before.
+// Copies page by page: the stack may end before the last page.
 std::size_t copy_stack(pid_t pid, std::uint64_t begin, std::byte* to) {
   std::array<iovec, kMaxStackPages> pages;
   for (std::size_t i = 0; i < pages.size(); ++i) {
@@ -148,7 +148,8 @@ void stop_and_copy(pid_t pid, Slot& slot) {
   }
   const auto stopped = Clock::now();
   copy(pid, slot);
-  // Without an event it is a signal that came before the interruption: it has to go on to it.
+  // Without an event the stop is a signal that came before the interruption: the process must still
+  // get it.
   const std::intptr_t signal = status >> 16 == 0 ? WSTOPSIG(status) : 0;
   ::ptrace(PTRACE_DETACH, pid, nullptr, signal);
   slot.held = Clock::now() - stopped;
@@ -175,7 +176,7 @@ StackSnapshot snapshot(const Slot& slot) {
   return result;
 }
 
-// The functions of libdw that are used here; all are null before load(), or where it isn't there.
+// The functions of libdw that are used here. All are null before load(), or if there is no libdw.
 struct Libdw {
   decltype(&::dwfl_begin) begin = nullptr;
   decltype(&::dwfl_end) end = nullptr;
@@ -248,7 +249,8 @@ std::string describe(Dwfl* dwfl, Dwarf_Addr pc, pid_t pid) {
   const char* file = module != nullptr ? libdw.module_info(module, nullptr, &start, nullptr,
                                                            nullptr, nullptr, nullptr, nullptr)
                                        : nullptr;
-  // The same in all processes, wherever the file lies in their memory: ranks are compared.
+  // An offset in the file is the same in all processes, wherever the file is in their memory. So
+  // ranks can be compared.
   char offset[32];
   std::snprintf(offset, sizeof offset, "+0x%llx", static_cast<unsigned long long>(pc - start));
   std::string text = symbol != nullptr ? demangled(symbol) : offset;
@@ -270,7 +272,7 @@ struct Walk {
   std::vector<std::string> frames;
 };
 
-// libdw's view of the one thread that was copied.
+// Tells libdw that there is just one thread, the copied one.
 pid_t next_thread(Dwfl* dwfl, void* walk, void** thread_argument) {
   const bool is_first = *thread_argument == nullptr;
   *thread_argument = walk;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a build without libdw's headers.
+// The functions for a build without libdw's headers.
 #include "agent/hang/stacks/stacks.h"
 
 namespace ddprun::agent {

@@ -47,7 +47,8 @@ PythonStack python_stack(pid_t pid, std::size_t max_frames) {
   try {
     Pipe pipe = make_pipe();
     const Child child = start_child(
-        // Reads memory only: a killed py-spy that had stopped its process could leave it stopped.
+        // py-spy only reads memory (--nonblocking). If it stopped the process and was killed, the
+        // process might stay stopped.
         {.argv = {"py-spy", "dump", "--nonblocking", "--pid", std::to_string(pid)},
          .environment = to_strings(current_environment()),
          .descriptors = {ChildCommand::kSame, pipe.write_end.get(), pipe.write_end.get()},
