@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of ddprunctl, and what they say on stdout.
+// The commands of ddprunctl, and helpers that print for them.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -11,14 +11,14 @@ namespace ddprun::ctl {
 
 class Command {
  public:
-  // Adds its flags to the subcommand `name` of `app`, which outlives it.
+  // Adds the command's flags to the subcommand `name` of `app`. `app` outlives the command.
   Command(CLI::App& app, const char* name) : command_(app.get_subcommand(name)) {}
   virtual ~Command() = default;
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
   virtual bool chosen() const { return command_->parsed(); }
-  // The exit code. Throws Error.
+  // Runs the command. Returns the exit code. Throws Error.
   virtual int run() const = 0;
 
  protected:
@@ -34,21 +34,21 @@ std::unique_ptr<Command> make_open_command(CLI::App& app);
 std::unique_ptr<Command> make_submit_command(CLI::App& app);
 std::unique_ptr<Command> make_report_command(CLI::App& app);
 std::unique_ptr<Command> make_make_certs_command(CLI::App& app);
-// `typed`: the command line behind "doctor", for other nodes.
+// `typed`: the words after "doctor" on the command line, for the same command on other nodes.
 std::unique_ptr<Command> make_doctor_command(CLI::App& app, std::vector<std::string> typed);
 
-// The exit code of `doctor` after a wrong flag: nothing is known of the node.
+// The exit code of `doctor` after a wrong flag: nothing was found out about the node.
 inline constexpr int kDoctorUnknown = 3;
 
-// On stderr, as one line whatever is in it.
+// Prints `line` on stderr. It stays one line, whatever characters are in it.
 void say(const std::string& line);
 
-// `errno` of a failed write to stdout, as a line on stderr, with what else the user has to know. A
-// reader that left ("| head") has had enough, and is told nothing but that.
+// Prints on stderr that a write to stdout failed with errno `error`, and adds `news`. Without news,
+// prints nothing if the reader has left ("| head").
 void tell_lost_output(int error, const std::string& news = {});
 
-// Writes all of it to stdout. Returns `code`, or, after a line on stderr, that of
-// ExitCode::kOutputLost.
+// Writes all of `text` to stdout. Returns `code`. If the write fails, calls tell_lost_output() and
+// returns ExitCode::kOutputLost.
 int print_or_tell(const std::string& text, int code = 0, const std::string& news = {});
 
 }  // namespace ddprun::ctl

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says which rendezvous is meant, and with what this side proves itself. Flags say so, else
-// ddprun.toml. So ddprun and ddprunctl on one node mean the same one. Pure.
+// Finds the rendezvous that the user means, and the files that prove who this side is. Flags come
+// first, then ddprun.toml: so ddprun and ddprunctl on one node use the same one. Pure.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace ddprun::ctl {
 
-// Empty: nobody says it.
+// A field is empty if nothing sets it.
 struct ConfiguredEndpoint {
   std::string rdzv_endpoint = {}, token_file = {}, tls_ca = {}, tls_cert = {}, tls_key = {};
 };
 
-// Fills each empty field of `given` from the strongest file that has it. Other keys in the files
-// are ddprun's affair. Throws Error(kInvalidArgument), "path:line: what is wrong": not TOML, one of
-// these keys of another type.
+// Fills each empty field of `given` from the strongest file that has it. Ignores other keys, which
+// are ddprun's. Throws Error(kInvalidArgument), "path:line: what is wrong", if a file is not TOML,
+// or one of these keys has another type.
 ConfiguredEndpoint configured_endpoint(const std::vector<ConfigText>& files,
                                        ConfiguredEndpoint given = {});
 

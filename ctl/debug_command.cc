@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl debug`: Python's debugger for one rank of a running job (docs/debug.md).
+// `ddprunctl debug` starts Python's debugger in one rank of a running job (docs/debug.md).
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 
 constexpr char kAddress[] = "127.0.0.1";
 constexpr std::size_t kMostReasonBytes = 200;
-constexpr std::chrono::minutes kAttachLimit{5};  // gdb reads the symbols of all that PyTorch loads
+constexpr std::chrono::minutes kAttachLimit{5};  // gdb reads all of PyTorch's symbols
 
 struct Worker {
   std::string host;
@@ -43,7 +43,7 @@ struct Worker {
   std::uint64_t start_ticks = 0;
 };
 
-// "4242 881234" of a line that begins with kProcessLine.
+// Reads "4242 881234", the rest of a line that begins with kProcessLine.
 void read_process(std::string_view text, Worker& worker) {
   const auto space = text.find(' ');
   if (space == text.npos) return;
@@ -51,8 +51,8 @@ void read_process(std::string_view text, Worker& worker) {
   worker.start_ticks = parsed_number<std::uint64_t>(text.substr(space + 1)).value_or(0);
 }
 
-// From the page of one rank's stack. Throws Error(kInvalidArgument): its agent tells no process,
-// and why. Throws Error(kProtocol): it is another page.
+// Reads the page of one rank's stack. Throws Error(kInvalidArgument) if its agent gives no process,
+// with the reason. Throws Error(kProtocol) if it is another page.
 Worker read_worker(const std::string& page) {
   const auto all = parse_stacks(page);
   const JsonFields fields(all, "the page");
@@ -82,7 +82,8 @@ Worker read_worker(const std::string& page) {
 
 std::string proc_path(pid_t pid, const char* name) { return concat("/proc/", pid, "/", name); }
 
-// The texts of a file of /proc that ends each with a zero byte. Empty: it can't be read.
+// Returns the texts of a file of /proc, each of which ends with a zero byte. Empty: it can't be
+// read.
 std::vector<std::string> texts_of(const std::string& path) {
   std::ifstream file(path);
   std::vector<std::string> texts;
@@ -90,8 +91,8 @@ std::vector<std::string> texts_of(const std::string& path) {
   return texts;
 }
 
-// The Python that the worker runs, under the name by which it was started: a link of that name
-// knows its virtual environment's modules. nullopt: it runs no Python.
+// Returns the worker's Python, under the name by which it was started: a link of that name has its
+// virtual environment's modules. nullopt: it runs no Python.
 std::optional<std::string> python_of(pid_t pid) {
   std::error_code error;
   const std::string exe = proc_path(pid, "exe");
@@ -106,14 +107,14 @@ std::optional<std::string> python_of(pid_t pid) {
         find_variable(from_strings(texts_of(proc_path(pid, "environ"))), "PATH").value_or(""));
     for (std::string folder; std::getline(path, folder, ':');) folders.emplace_back(folder);
   }
-  // A program may have changed its name (setproctitle).
+  // The program may have changed the name that /proc shows (setproctitle).
   for (const fs::path& folder : folders) {
     if (fs::equivalent(folder / argv.front(), exe, error)) return folder / argv.front();
   }
   return exe;
 }
 
-// Words of gdb or the shell, else the last ones. Behind them debugpy prints gdb's whole command.
+// Returns gdb's or the shell's reason, else the last line before debugpy's copy of gdb's command.
 std::string reason_of(const submit::ProgramEnd& end) {
   std::istringstream lines(end.err);
   for (std::string line; std::getline(lines, line);) {
@@ -127,7 +128,7 @@ bool is_free(std::uint16_t port) {
     try {
       listen_on(address);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnavailable) throw;  // no right to that port
+      if (error.code() != ErrorCode::kUnavailable) throw;  // this user may not use that port
       return false;
     }
   }
@@ -147,8 +148,8 @@ class DebugCommand : public Command {
         ->check(CLI::Range(1, 65535));
   }
 
-  // Throws as EndpointFlags::fetch_page() and run_program(). Throws Error(kInvalidArgument) for a
-  // rank that can't be debugged from here, Error(kUnavailable) where the debugger doesn't come up.
+  // Throws as EndpointFlags::fetch_page() and run_program(). Throws Error(kInvalidArgument) if the
+  // rank can't be debugged from here, Error(kUnavailable) if the debugger doesn't start.
   int run() const override {
     const std::string name = concat("rank ", rank_, " of ", one_line(job_));
     const Worker worker = worker_of_rank(name);
@@ -161,7 +162,7 @@ class DebugCommand : public Command {
                     " of another container on this machine, or it has ended: run "
                     "ddprunctl debug where its ddprun runs"));
     }
-    // Not by root for another user either: the program that is run below is the worker's choice.
+    // Root may not do it for another user either: the program run below is the worker's choice.
     struct stat info {};
     if (::stat(concat("/proc/", worker.pid).c_str(), &info) != 0 || info.st_uid != ::geteuid()) {
       refuse(concat(its_process, ", of another user: run ddprunctl debug as that one"));
@@ -193,7 +194,7 @@ class DebugCommand : public Command {
     }
   }
 
-  // debugpy goes into the process by gdb, or by Python itself from 3.14 on.
+  // Starts debugpy in the process, through gdb, or from Python 3.14 on through Python itself.
   void attach(pid_t pid, const std::string& python, const std::string& its_process) const {
     submit::ProgramCall call;
     call.limit = kAttachLimit;
@@ -217,7 +218,7 @@ class DebugCommand : public Command {
       refuse(concat(its_process, ": ", one_line(python), " has no debugpy: ", shell_quoted(python),
                     " -m pip install debugpy"));
     }
-    // It ends with 0, too, where gdb is missing or may not trace.
+    // debugpy ends with 0 even if gdb is missing or may not trace.
     if (end.status != 0 || is_free(port_)) {
       throw Error(ErrorCode::kUnavailable,
                   concat(its_process, ": debugpy did not come up in it: ", reason_of(end)));

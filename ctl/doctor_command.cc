@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl doctor`: is this node fit for jobs, and what would make it fitter? docs/doctor.md.
+// `ddprunctl doctor` checks if this node is fit for jobs, and says what to correct. docs/doctor.md.
 #include <net/if.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -64,8 +64,8 @@ bool is_in(const Chosen& checks, const doctor::Check* check) {
   return std::find(checks.begin(), checks.end(), check) != checks.end();
 }
 
-// Leaves out checks that `skip` or the file of thresholds names. `of_nodes`: takes those that
-// compare nodes, too; `of_ranks`: those of the full tier, too.
+// Chooses the checks, without those that `skip` or the thresholds' file names. `of_nodes` adds
+// those that compare nodes, `of_ranks` those of the full tier.
 Chosen chosen_checks(const std::string& only, const std::string& skip,
                      const doctor::Thresholds& thresholds, bool of_nodes, bool of_ranks) {
   Chosen chosen;
@@ -84,12 +84,12 @@ Chosen chosen_checks(const std::string& only, const std::string& skip,
   return result;
 }
 
-// `our_seconds`: this clock when the page was written, as well as we know.
+// `our_seconds` is this node's clock, about when the page was written.
 doctor::EndpointAnswer answer_of_page(const std::string& text, double our_seconds) {
   auto object = parse_object(text);
   const boost::json::value page = object ? boost::json::value(std::move(*object)) : nullptr;
   doctor::EndpointAnswer answer;
-  // Whoever has a JSON page may have a version; stores and agents together only a rendezvous has.
+  // Other JSON pages may have a version, but only a rendezvous' page has both stores and agents.
   if (!json_at::at(page, "stores").is_object() || !json_at::at(page, "agents").is_object()) {
     answer.failure = "what answers there is no ddprun rendezvous";
     return answer;
@@ -119,9 +119,9 @@ doctor::Thresholds thresholds_of(const std::string& file) {
 constexpr std::chrono::seconds kEndPatience{10};
 constexpr std::size_t kMaxReasonBytes = 1024;
 
-// Asks for the end of the job that this worker is in, by its agent's socket (docs/agent-socket.md).
-// The finding is no failure of this program, and every node's ddprun says it in a line. Then waits
-// until this process is ended, for some seconds at most: returns where nobody heard it.
+// Asks for the end of this worker's job through its agent's socket (docs/agent-socket.md). So the
+// finding doesn't count as a failed worker, and every node's ddprun prints it in a line. Then waits
+// some seconds until this process is ended. Returns if nobody takes the request.
 void end_job(const Environment& environment, const doctor::Place& place, const std::string& reason,
              int exit_code) {
   const auto path = find_variable(environment, env::kAgentSocket);
@@ -143,12 +143,12 @@ void end_job(const Environment& environment, const doctor::Place& place, const s
     while (wait_ready(fd.get(), POLLIN, deadline)) {
       if (!receive_step(fd.get(), answer, sizeof answer).ended.empty()) return;
     }
-  } catch (const Error&) {  // the exit status says it, too
+  } catch (const Error&) {  // the exit status tells it, too
   }
 }
 
-// While one exists those signals wait in `fd`. They stay so: what comes after the child's end is
-// for nobody.
+// While it exists, these signals wait in `fd`. They stay blocked after it: signals that come after
+// the child's end have no effect.
 struct HeldSignals {
   HeldSignals() {
     sigset_t held;
@@ -162,9 +162,9 @@ struct HeldSignals {
   sigset_t before{};
 };
 
-// Runs argv[0], a path, and waits for it. It has our terminal and streams. SIGINT of a ^C is its
-// alone. SIGINT, SIGTERM, SIGHUP or SIGQUIT that somebody sends to this process is sent on. Its
-// exit status, or 128 and the number of its signal. Throws Error(kUnavailable) where it can't be
+// Runs argv[0], a path, and waits for it. It has this process' terminal and streams. Sends SIGINT,
+// SIGTERM, SIGHUP and SIGQUIT on to it, except those from the terminal (^C), which it gets itself.
+// Returns its exit status, or 128 and its signal. Throws Error(kUnavailable) if it can't be
 // started. Blocking; one thread.
 int run_in_foreground(const std::vector<std::string>& argv) {
   const HeldSignals signals;
@@ -189,7 +189,7 @@ int run_in_foreground(const std::vector<std::string>& argv) {
         ::read(signals.fd.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) {
       continue;
     }
-    // The terminal's, which the kernel sends, have reached the child, too.
+    // The kernel sends the terminal's signals to the child, too.
     if (info.ssi_code != SI_KERNEL) ::kill(child.pid, static_cast<int>(info.ssi_signo));
   }
   int status = 0;
@@ -247,8 +247,8 @@ struct NodesDoctorOptions {
   std::chrono::milliseconds limit{30'000};
 };
 
-// Node rank 0's report on all nodes, also as a table and as JSON. On other nodes the texts are
-// empty. Throws Error if the others can't be heard of.
+// The report of node rank 0 on all nodes, with its table and JSON. On other nodes the texts are
+// empty. look_at_nodes() throws Error if the other nodes don't answer.
 struct NodesReport {
   bool is_told = false;  // this is node rank 0
   doctor::Report report;
@@ -305,7 +305,8 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
   return result;
 }
 
-// The part of a node's further workers: their ranks in the collectives. Throws likewise.
+// Runs the part of a node's other workers: takes part in the collectives. Throws Error if rank 0
+// doesn't answer.
 void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place) {
   if (!wants_any(options.checks, {"all_reduce", "all_reduce_nccl"})) return;
   const Deadline deadline(options.begun + options.limit);
@@ -314,9 +315,9 @@ void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place)
   doctor::join_collectives(store, place, num_bytes, deadline);
 }
 
-// Runs `ddprun --hosts=HOSTS … ddprunctl doctor` with `flags`. Its exit status: a verdict's,
-// unknown where the hosts can't be had, or 128 and the signal that ended it. Throws Error where it
-// can't be started.
+// Runs `ddprun --hosts=HOSTS … ddprunctl doctor` with `flags`. Returns the verdict's exit status,
+// unknown if the hosts can't be used, or 128 and the signal that ended it. Throws Error if it can't
+// be started.
 int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags) {
   const std::string folder = own_folder();
   std::vector<std::string> words = {folder + "/ddprun",
@@ -327,7 +328,7 @@ int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags
                                     folder + "/ddprunctl",
                                     "doctor"};
   words.insert(words.end(), flags.begin(), flags.end());
-  // ddprun's own codes say that nothing is known, but that it was stopped.
+  // ddprun's own exit codes mean that nothing is known, unless a signal ended it.
   const int unknown = doctor::exit_code_of(doctor::Verdict::kUnknown);
   const int code = run_in_foreground(words);
   return code <= unknown || code > exit_status_for_signal(0) ? code : unknown;
@@ -335,7 +336,7 @@ int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags
 
 class DoctorCommand : public Command {
  public:
-  // `typed`: the command line behind "doctor", for other nodes.
+  // `typed`: the words after "doctor" on the command line, for the same command on other nodes.
   DoctorCommand(CLI::App& app, std::vector<std::string> typed)
       : Command(app, "doctor"),
         typed_(std::move(typed)),
@@ -377,8 +378,8 @@ class DoctorCommand : public Command {
     command_->add_flag("--list", lists_, "Name the checks, and what each one reads");
   }
 
-  // Looks, changes nothing, and prints. 0 ok, 1 warn, 2 fail, 3 unknown, as Nagios has it. So a
-  // wrong flag is 3, too, in one line. Throws as gather_facts().
+  // Looks at the node and prints; changes nothing. Returns 0 ok, 1 warn, 2 fail or 3 unknown, as
+  // Nagios has it. So a wrong flag also returns 3, with one line. Throws as gather_facts().
   int run() const override {
     try {
       return look();
@@ -489,12 +490,12 @@ class DoctorCommand : public Command {
     options.gpu_memory_bytes = static_cast<std::uint64_t>(thresholds.at("gpu_memory.warn"));
     options.is_wanted = [&](const char* name) { return is_in(checks, doctor::find_check(name)); };
     options.limit = milliseconds_of(timeout_seconds_);
-    // A little sooner than the limit of all, so that what is said of it arrives.
+    // A little less than the whole limit, so that its result arrives in time.
     const auto endpoint_limit = milliseconds_of(timeout_seconds_ * 0.8);
     options.ask_endpoint = [&] {
       try {
         const std::string page = endpoint_.fetch_page_within(endpoint_limit, "/v1/status");
-        return answer_of_page(page, wall_seconds());  // it was written a moment ago
+        return answer_of_page(page, wall_seconds());  // it was written just now
       } catch (const Error& error) {
         return doctor::EndpointAnswer{error.what(), {}, {}};
       }

@@ -24,11 +24,11 @@ namespace {
 constexpr std::chrono::milliseconds kMoment{1'500}, kEachOfSeveral{3'000};
 constexpr char kThisHost[] = "127.0.0.1:29400";
 
-// Tells who sits at a terminal what is waited for, where that takes longer than a moment.
+// Tells a user at a terminal what a long wait is for.
 class WaitNotice {
  public:
-  // `line` is for stderr, after 1.5 s; never where that is no terminal: a script has the line that
-  // says how it ended.
+  // Prints `line` on stderr after 1.5 s, but only at a terminal. A script has the line that says
+  // how it ended.
   explicit WaitNotice(std::string line) {
     if (::isatty(STDERR_FILENO) == 0) return;
     auto body = [this, line = std::move(line)] {
@@ -38,11 +38,11 @@ class WaitNotice {
     };
     try {
       thread_ = start_quiet_thread("notice", std::move(body));
-    } catch (const Error&) {  // the answer is worth more than that it is waited for
+    } catch (const Error&) {  // works without the notice
     }
   }
 
-  // No line follows; at once.
+  // Ends at once; no line follows.
   ~WaitNotice() {
     {
       const std::lock_guard lock(mutex_);
@@ -59,7 +59,7 @@ class WaitNotice {
   std::mutex mutex_;
   std::condition_variable over_;
   bool is_over_ = false;  // guarded by mutex_
-  std::thread thread_;    // where there is a terminal
+  std::thread thread_;    // only at a terminal
 };
 
 security::TlsFiles tls_of(const ConfiguredEndpoint& keys) {
@@ -167,7 +167,7 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   const bool is_one = all.size() == 1;
   if (!is_one) options.timeout = kEachOfSeveral;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
-  // Nobody said where one is: there may be none.
+  // Nobody gave an endpoint, so there may be no rendezvous.
   if (is_default_) return fetch_of_this_host(options, all);
   const WaitNotice notice(concat("waiting for an answer of ", asked().rdzv_endpoint, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags for the rendezvous that a command asks, and for the proof of who it is: token,
-// certificates. Values that no flag gives come from ddprun.toml (ctl/configured_endpoint.h).
+// Flags that name the rendezvous to ask, and the token and certificates that prove who asks. Values
+// that no flag gives come from ddprun.toml (ctl/configured_endpoint.h).
 #pragma once
 
 #include <CLI/App.hpp>
@@ -20,44 +20,49 @@ namespace ddprun::ctl {
 
 class EndpointFlags {
  public:
-  // The endpoint if neither a flag nor a file gives one: this host's. kNone: none, whatever files
-  // say.
+  // The endpoint if neither a flag nor a file gives one: this host's. With kNone there is none, and
+  // files are not read.
   enum class Fallback { kThisHost, kNone };
   explicit EndpointFlags(CLI::App& command, Fallback fallback = Fallback::kThisHost);
 
-  // All of these throw Error(kInvalidArgument), also for a file that can't be read.
+  // All functions below throw Error(kInvalidArgument) for a wrong flag or a file that can't be
+  // read.
 
-  // As it was given; empty: none.
+  // The endpoint as it was given; empty: none.
   const std::string& text() const { return asked().rdzv_endpoint; }
-  // Why it is none; empty: it is one.
+  // Says why the endpoint, or the token's variable, is wrong; empty: both are right.
   std::string problem() const;
 
-  // As a job file's [to.nodes] has them, where it says any of them; else the flags.
+  // The queue's address and proof, as in a job file's [to.nodes]; what that leaves out comes from
+  // the flags.
   pages::GangClientOptions queue_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
-  // Flags that mean the same on another command line. Leaves out defaults and values from files.
+  // Returns flags that mean the same on another command line. Leaves out defaults and values from
+  // files.
   std::vector<std::string> flags_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
 
-  // The body of the page "/v1/jobs", …. Several endpoints are asked one after the other, and the
-  // leader's page counts. Throws as fetch() and Secret::from_file(). Also Error(kInvalidArgument)
-  // for an endpoint that is none, and Error(kUnavailable) if none leads: what each of them said.
+  // Returns the body of the page "/v1/jobs", …. Asks several endpoints one after the other; the
+  // leader's page counts. Throws as fetch() and Secret::from_file(). Also throws
+  // Error(kInvalidArgument) for a wrong endpoint, and Error(kUnavailable) with all answers if none
+  // leads.
   std::string fetch_page(const std::string& target) const;
-  // The same within `limit`, which all endpoints share. Makes no second attempt, and says nothing
-  // meanwhile.
+  // As fetch_page(), within `limit`, which all endpoints share. Tries once, and prints nothing
+  // while it waits.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
-  // The page for browsers of who leads, and its policy. Each endpoint has 2 s to answer. Throws
-  // Error(kInvalidArgument) where a flag or the token is wrong, else Error(kUnavailable).
+  // Returns the leader's page for browsers, and its policy. Each endpoint has 2 s to answer. Throws
+  // Error(kInvalidArgument) if a flag or the token is wrong, else Error(kUnavailable).
   pages::Page fetch_document() const;
 
-  // The endpoints to follow, and a connection's proof of who it is. Both throw
-  // Error(kInvalidArgument) as fetch_page() does, if a flag or its file is wrong.
+  // The endpoints to follow, and the proof that a connection sends. Both throw
+  // Error(kInvalidArgument) if a flag or its file is wrong.
   std::vector<Endpoint> endpoints() const;
   membership::LinkSecurity security() const;
 
  private:
-  // Files are read at the first question: no flag of another command may fail by them.
+  // Files are read when this is first called, so that a wrong file can't stop commands that don't
+  // need it.
   const ConfiguredEndpoint& asked() const;
   pages::FetchOptions options_for(const std::string& target) const;
   static std::string fetch_of_this_host(pages::FetchOptions options,
@@ -66,7 +71,7 @@ class EndpointFlags {
   const Fallback fallback_;
   ConfiguredEndpoint given_;  // by flags and variables
   mutable std::optional<ConfiguredEndpoint> asked_;
-  mutable bool is_default_ = false;  // of asked_: nobody says the endpoint
+  mutable bool is_default_ = false;  // no flag, variable or file gives the endpoint in asked_
 };
 
 }  // namespace ddprun::ctl

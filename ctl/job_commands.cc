@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs are submitted here, and asked for afterwards. docs/submit.md.
+// Commands that submit jobs, and that ask for them later. docs/submit.md.
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstPause{200}, kLongestPause{5'000};  // between questions
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// The last words of a call that is cut off. A signal handler may look at nothing else.
+// The last words of a call that a signal ends. A signal handler can use nothing else.
 const std::string* words_of_call = nullptr;
 
 void end_with_words(int number) {
@@ -57,11 +57,11 @@ void end_with_words(int number) {
   ::_exit(exit_status_for_signal(number));
 }
 
-// Signals that end a command's waiting, and nothing else. One thread, one at a time: while it
-// exists SIGINT, SIGTERM and SIGHUP are kept here.
+// Collects SIGINT, SIGTERM and SIGHUP, so that they only end a command's waiting. Only one object
+// may exist at a time. One thread.
 class Interrupts {
  public:
-  // `last_words`: a line that end_in() says on stderr where it ends the process; empty: none.
+  // `last_words`: a line that end_in() prints on stderr when it ends the process; empty: none.
   explicit Interrupts(std::string last_words = {}) : last_words_(std::move(last_words)) {
     sigemptyset(&kept_);
     for (const int number : kSignals) {
@@ -75,9 +75,8 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Calls a function that may wait for long, and leaves nothing behind if it is cut off. A signal
-  // that comes meanwhile, or came before, ends the process at once, with 128 and its number, after
-  // the last words.
+  // Calls a function that may wait for long, and leaves nothing behind if it is interrupted. A
+  // signal, now or before, ends the process at once with 128 and its number, after the last words.
   void end_in(const std::function<void()>& call) const {
     struct Open {
       explicit Open(const sigset_t& kept) : signals(kept) {
@@ -103,14 +102,14 @@ class Interrupts {
     call();
   }
 
-  // Waits for at most so long; true: one has come, now or before.
+  // Waits for at most `limit`. Returns true if a signal has come, now or before.
   bool wait(std::chrono::milliseconds limit) {
     if (signal_) return true;
     if (wait_ready(fd_.get(), POLLIN, Deadline::after(limit))) take();
     return signal_.has_value();
   }
 
-  // Waits for `fd`, too: ready for `events`, failed or ended. Returns its state (poll(2)).
+  // Waits also until `fd` is ready for `events`, has failed or ended. Returns its state (poll(2)).
   short wait_with(int fd, short events, Deadline deadline) {
     if (signal_) return 0;
     std::array<pollfd, 2> polled = {pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
@@ -121,7 +120,7 @@ class Interrupts {
     return polled[1].revents;
   }
 
-  // Its number.
+  // The number of the signal that has come.
   std::optional<int> signal() const { return signal_; }
 
  private:
@@ -138,19 +137,20 @@ class Interrupts {
   std::optional<int> signal_;
 };
 
-// Questions to the place where a job is, for as long as the user wants to know.
+// Asks the scheduler questions, until a signal comes.
 class PlaceQuestions {
  public:
-  // `patience`: so long one that was there is asked again where it is away. Both outlive it.
+  // `patience`: how long a scheduler that has answered before is asked again while it is away. Both
+  // others outlive this object.
   PlaceQuestions(Interrupts& interrupts, const submit::Scheduler& scheduler,
                  std::chrono::milliseconds patience)
       : interrupts_(interrupts), scheduler_(scheduler), patience_(patience) {}
 
-  // It has just taken the job.
+  // The scheduler has just taken the job, so it is known to answer.
   void was_there() { was_there_ = true; }
 
-  // As LogView::ask has it; false: a signal has come. Throws what the question does, but what may
-  // pass only once the patience is over.
+  // Asks as LogView::ask does. False: a signal has come. Throws the question's errors; one that may
+  // pass is thrown only when the patience is over.
   bool ask(const std::function<void()>& question) {
     const Deadline silence = Deadline::after(patience_);
     bool is_said = false;
@@ -164,7 +164,7 @@ class PlaceQuestions {
         was_there_ = true;
         return true;
       } catch (const Error& error) {
-        // ^C ends what was asked, too.
+        // ^C ends the running question, too.
         if (interrupts_.wait(std::chrono::milliseconds(0))) return false;
         if (!was_there_ || !scheduler_.may_be_over(error) || silence.expired()) throw;
         if (!is_said) say(concat(error.what(), "; asking again"));
@@ -181,17 +181,17 @@ class PlaceQuestions {
   bool was_there_ = false;
 };
 
-// Shows a job's output. A signal ends that also while nobody reads it, and a reader that has left
-// ("| head") is noticed.
+// Shows a job's output. A signal ends this even if nobody reads the output. Notices a reader that
+// has left ("| head").
 class LogOutput {
  public:
-  // `fd` is somebody else's; `interrupts` outlives it.
+  // `fd` isn't owned. `interrupts` outlives this object.
   LogOutput(int fd, Interrupts& interrupts)
       : fd_(fd),
         interrupts_(interrupts),
         lost_(fd == STDOUT_FILENO && was_stdout_closed() ? EBADF : 0) {}
 
-  // errno of what can't be written; 0: nothing was lost.
+  // errno of a write that failed; 0: nothing was lost.
   int lost() const { return lost_; }
 
   // This object and `questions` must outlive the view.
@@ -209,7 +209,7 @@ class LogOutput {
       if (lost_ != 0) return false;
       interrupts_.wait_with(fd_, POLLOUT, never);
       if (interrupts_.signal()) return false;
-      // So much a pipe that is ready takes at once.
+      // A pipe that is ready takes this much at once.
       const ssize_t size = ::write(fd_, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
       if (size >= 0) {
         text.remove_prefix(static_cast<std::size_t>(size));
@@ -220,7 +220,7 @@ class LogOutput {
     return true;
   }
 
-  // Waits for at most so long. False: likewise.
+  // Waits for at most `limit`. False: a signal has come, or the output can't be written.
   bool pause(std::chrono::milliseconds limit) {
     if (lost_ != 0) return false;
     const short state = interrupts_.wait_with(fd_, 0, Deadline::after(limit));
@@ -233,9 +233,9 @@ class LogOutput {
   int lost_ = 0;
 };
 
-// The scheduler of one of submit::place_names(). `endpoint`, which outlives it: of the `ddprund`
-// that jobs of standing agents are asked of. `context`: of Kubernetes. Throws
-// Error(kInvalidArgument) where that means nothing.
+// Makes the scheduler that `place`, one of submit::place_names(), names. `endpoint` names the
+// ddprund that has the jobs of standing agents; it outlives the scheduler. `context` is
+// Kubernetes'. Throws Error(kInvalidArgument) if another place has a context.
 std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
                                                   const EndpointFlags& endpoint,
                                                   const std::string& context = {}) {
@@ -264,13 +264,13 @@ std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
   throw Error(ErrorCode::kUnsupported, "--to " + one_line(place) + " is not known");
 }
 
-// The scheduler of a job, and what the job is called there: "slurm:4711", or "4711" with `place`.
+// A job's scheduler, and the job's id there: the job is named "slurm:4711", or "4711" with `place`.
 struct NamedJob {
   std::unique_ptr<submit::Scheduler> scheduler;
   std::string id;
 };
 
-// Throws Error(kInvalidArgument) where `job` says neither.
+// Throws Error(kInvalidArgument) if `job` is neither of these.
 NamedJob find_job(const std::string& job, const std::string& place, const EndpointFlags& endpoint,
                   const std::string& context) {
   if (const auto id = submit::parse_job_id(job)) {
@@ -287,23 +287,24 @@ NamedJob find_job(const std::string& job, const std::string& place, const Endpoi
   return {make_scheduler(place, endpoint, context), job};
 }
 
-// False: a signal has come.
+// Shows a job's output. False: a signal has come.
 bool show_output(submit::Scheduler& scheduler, const std::string& id, bool follow,
                  Interrupts& interrupts, const submit::LogView& view) {
   try {
     scheduler.logs(id, follow, view);
-  } catch (const Error&) {  // what was asked has its own end after ^C
+  } catch (const Error&) {  // ^C ended the question, too
     if (!interrupts.wait(std::chrono::milliseconds(0))) throw;
   }
   return !interrupts.signal();
 }
 
-// The exit code of a command that failed with both, in this order.
+// Returns the exit code of a command whose parts ended with `before` and `now`.
 int joined_code(int before, int now) {
   return before == 0 || before == now ? now : static_cast<int>(ExitCode::kUsage);
 }
 
-// A command that shows one page of a rendezvous: as a table, or with --json as shown_json() has it.
+// A command that shows one page of a rendezvous: as a table, or with --json as shown_json() prints
+// it.
 class PageCommand : public Command {
  public:
   // `target`: "/v1/jobs".
@@ -317,8 +318,8 @@ class PageCommand : public Command {
   const EndpointFlags& endpoint() const { return endpoint_; }
   bool json() const { return json_; }
 
-  // Asks and prints. Throws as EndpointFlags::fetch_page() and the table, also with --json: what
-  // is no such page is never printed.
+  // Fetches and prints the page. Throws as EndpointFlags::fetch_page() and the table. With --json
+  // the table is made, too, so that another page is never printed.
   int run() const override {
     const std::string page = endpoint_.fetch_page(target_);
     const std::string table = table_of(page);
@@ -342,8 +343,8 @@ class PageCommand : public Command {
   bool json_ = false;
 };
 
-// Commands about submitted jobs: `logs` and `cancel`, and `jobs` and `status` with --to or a job's
-// id. Without these, the last two show a rendezvous. docs/submit.md.
+// Commands on submitted jobs: `logs` and `cancel`, and with --to or a job's id `jobs` and `status`.
+// Without these two, `jobs` and `status` show a rendezvous. docs/submit.md.
 class JobCommands : public Command {
  public:
   explicit JobCommands(CLI::App& app)
@@ -413,7 +414,7 @@ class JobCommands : public Command {
       try {
         const NamedJob job = find_job(each, place_, cancel_endpoint_, context_);
         job.scheduler->cancel(job.id);
-      } catch (const Error& error) {  // the others are asked all the same
+      } catch (const Error& error) {  // the other schedulers are still asked
         say(error.what());
         code = joined_code(code, static_cast<int>(exit_code_for(error.code())));
       }
@@ -429,7 +430,8 @@ class JobCommands : public Command {
   bool follow_ = false;
 };
 
-// Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it.
+// Asks for the job's state, less and less often, until `enough` says so. nullopt: a signal has
+// come.
 template <typename Enough>
 std::optional<submit::JobState> ask_until(submit::Scheduler& scheduler, const std::string& id,
                                           Interrupts& interrupts, PlaceQuestions& questions,
@@ -455,7 +457,7 @@ class SubmitCommand : public Command {
                        "One JSON object: what would be submitted, the id, or the end");
   }
 
-  // The exit code. Throws as Scheduler; what is wrong with the file, or the job, is printed.
+  // Returns the exit code. Throws as Scheduler. Errors in the file or the job are printed.
   int run() const override {
     try {
       return submit(submit::JobFile::from_file(file_));
@@ -471,7 +473,7 @@ class SubmitCommand : public Command {
   int submit(const submit::JobFile& job) const {
     const std::string place = place_of(job);
     const auto scheduler = make_scheduler(place, endpoint_);
-    // Standing agents' asks for more than that.
+    // The scheduler of standing agents checks the flags itself.
     if (place != "nodes") submit::check_flags(job, submit::ddprun_beside(), place);
     if (dry_run_) {
       const submit::Plan plan = scheduler->plan(job);
@@ -510,7 +512,7 @@ class SubmitCommand : public Command {
                            [](Phase phase) { return phase != Phase::kQueued; });
     if (state && !show_output(scheduler, id, true, interrupts, output.view(questions)))
       state.reset();
-    // The job's end is still waited for.
+    // The job's end is waited for even if the output is lost.
     if (output.lost() != 0 && !json_) tell_lost_output(output.lost(), whole + " goes on");
     if (state) {
       state = ask_until(scheduler, id, interrupts, questions, [](Phase phase) {

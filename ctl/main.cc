@@ -30,7 +30,7 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   return static_cast<int>(code);
 }
 
-// Passes on the messages of the libraries below.
+// Prints the log messages of the libraries.
 void say_line(LogLevel level, std::string_view message) {
   const char* kind = level == LogLevel::kWarning ? "warning: "
                      : level == LogLevel::kError ? "error: "
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails with an error
   set_log_sink(say_line);
   CLI::App app("ddprunctl: submits jobs, looks at ddprun's rendezvous, checks nodes", "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl make-certs`: certificates to try TLS with, or for a lab.
+// `ddprunctl make-certs` makes certificates to try TLS with, or for a lab.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ struct Output {
   throw WriteError(concat(what, path, ": ", errno_text(error_number)));
 }
 
-// All, or, where one can't be written, none: the directory is as it was.
+// Writes all files, or none: if one can't be written, the directory is left as it was.
 class NewFiles {
  public:
   explicit NewFiles(std::string directory) : directory_(std::move(directory)) {
@@ -58,7 +58,7 @@ class NewFiles {
     const int error = write_text(fd.get(), output.text);
     if (error != 0) refuse("can't write ", output.path, error);
     if (::fchmod(fd.get(), output.mode) != 0) refuse("chmod ", output.path, errno);
-    // A file system may find out so late that it has no room.
+    // Some file systems report only now that they have no room.
     if (::fsync(fd.get()) != 0) refuse("can't write ", output.path, errno);
   }
 
@@ -84,7 +84,7 @@ class MakeCertsCommand : public Command {
         ->capture_default_str();
   }
 
-  // Writes the six files, none where one of them is there already, and says which. Throws
+  // Writes the six files. If one of them exists already, writes none and names it. Throws
   // Error(kInvalidArgument) or as throw_system_error.
   int run() const override {
     const auto file = [this](const char* name) { return directory_ + "/" + name; };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flag's number that has bounds.
+// A check of a flag's number against two bounds.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace ddprun::ctl {
 
-// CLI::Range takes "nan", which is neither below nor above.
+// Also refuses "nan", which CLI::Range takes, since "nan" is neither below nor above a bound.
 inline CLI::Validator number_between(double least, double most) {
   const auto refuse_nan = [](std::string& text) {
     double value = 0;

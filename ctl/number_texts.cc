@@ -23,7 +23,7 @@ std::string scaled(double number, double step, const std::array<const char*, 5>&
   return printed(is_whole ? "%.0f " : "%.1f ", number) + units[unit];
 }
 
-// In whole small units, so that none of them is as many as a large one.
+// Counts in whole small units first, so that rounding can't give "2 min 60 s".
 std::string two_parts(double seconds, double small_unit, std::int64_t small_in_large,
                       const char* large_name, const char* small_name) {
   const std::int64_t number = std::llround(seconds / small_unit);
@@ -33,7 +33,7 @@ std::string two_parts(double seconds, double small_unit, std::int64_t small_in_l
 }  // namespace
 
 std::string printed(const char* format, double number) {
-  std::array<char, 352> text{};  // of any number
+  std::array<char, 352> text{};  // room for any number
   std::snprintf(text.data(), text.size(), format, number);
   return text.data();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl open`: the status page of a rendezvous for a browser, which can't prove a token. It is
-// served on loopback, to who opens the address that is printed, once. Then a cookie says that it is
-// the same browser. The rendezvous is asked with this side's proof (docs/security.md).
+// `ddprunctl open` serves the status page of a rendezvous to a browser, which can't send a token.
+// It serves on loopback. The printed address works once; then a cookie identifies the browser. The
+// rendezvous is asked with this side's proof (docs/security.md).
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -40,7 +40,7 @@ constexpr char kWatchPath[] = "/v1/watch";
 constexpr std::chrono::seconds kRequestLimit{10};
 constexpr std::size_t kMostVisits = 64;
 
-// All connections share it.
+// Decides which requests are let in. All connections share it.
 class Door {
  public:
   Door(const EndpointFlags& endpoint, std::string host)
@@ -51,9 +51,9 @@ class Door {
   const EndpointFlags& endpoint() const { return endpoint_; }
   const membership::LinkSecurity& security() const { return security_; }
 
-  // A page of another name that leads here is none of ours.
+  // Whether it names this server: other sites' pages could send requests under another name.
   bool is_named_so(const http::Request& request) const { return request.fields["Host"] == host_; }
-  // The address that was printed, for the first time.
+  // Whether the request has the printed address, for the first time.
   bool opens(const http::Request& request) {
     if (once_.empty() || request.target != "/?once=" + once_) return false;
     once_.clear();
@@ -95,10 +95,10 @@ class Visit : public std::enable_shared_from_this<Visit> {
         });
   }
 
-  // Whether it has shown the address that was printed, or the cookie.
+  // Whether it has shown the printed address, or the cookie.
   bool is_let_in() const { return is_let_in_; }
 
-  // Closes the connection: nobody owns it any more when its operations have ended.
+  // Closes the connection. The object is destroyed when its operations have ended.
   void end() {
     timer_.cancel();
     exchange_.wire.close();
@@ -117,7 +117,8 @@ class Visit : public std::enable_shared_from_this<Visit> {
     }
     is_let_in_ = door_.opens(request);
     if (is_let_in_) {
-      // A redirection would be part of the visit from elsewhere, which gets no such cookie.
+      // Not a redirection: that would count as coming from another site, and would not get this
+      // cookie.
       fields.add("Set-Cookie", concat(door_.cookie(), "; HttpOnly; SameSite=Strict; Path=/"));
       fields.add("Content-Type", "text/html; charset=utf-8");
       return respond(http::kOk, std::move(fields),
@@ -133,7 +134,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
       return watch();
     }
     if (request.target != "/") return respond(http::kNotFound, std::move(fields), "try /\n");
-    try {  // nobody else is served meanwhile
+    try {  // blocks: no other request is served meanwhile
       const pages::Page page = door_.endpoint().fetch_document();
       fields.add("Content-Type", "text/html; charset=utf-8");
       http::add_page_fields(page.policy, &fields);
@@ -143,7 +144,8 @@ class Visit : public std::enable_shared_from_this<Visit> {
     }
   }
 
-  // The browser shows its cookie to whoever listens on another port of the same address.
+  // Checks the user, since the cookie isn't enough: a browser sends it to all ports of this
+  // address.
   bool is_of_another_user() {
     return !loopback_client_problem(exchange_.wire.socket().native_handle(), ::geteuid()).empty();
   }
@@ -154,7 +156,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
                            [self = shared_from_this()](boost::system::error_code) { self->end(); });
   }
 
-  // The endpoint that leads is followed.
+  // Follows the endpoint that leads.
   void watch() {
     turns_.begin(0);
     attempt();
@@ -204,11 +206,11 @@ class Visit : public std::enable_shared_from_this<Visit> {
   bool is_let_in_ = false;
   membership::EndpointTurns turns_{door_.endpoint().endpoints()};
   std::unique_ptr<LinkConnector> connector_;
-  std::shared_ptr<FrameStream> browser_, rendezvous_;  // second owners: their operations
+  std::shared_ptr<FrameStream> browser_, rendezvous_;  // also owned by their operations
 };
 
-// A stranger who only holds connections keeps nobody out: the oldest visit that was not let in
-// ends.
+// Keeps strangers from blocking others by open connections: ends the oldest visit that was not let
+// in.
 void make_room(const std::vector<std::shared_ptr<Visit>>& visits) {
   if (visits.size() < kMostVisits) return;
   const auto stranger = std::ranges::find_if_not(visits, &Visit::is_let_in);
@@ -219,9 +221,9 @@ class OpenCommand : public Command {
  public:
   explicit OpenCommand(CLI::App& app) : Command(app, "open"), endpoint_(*command_) {}
 
-  // 128 and the signal that ends it. Throws as EndpointFlags::fetch_page().
+  // Returns 128 and the signal that ends it. Throws as EndpointFlags::fetch_page().
   int run() const override {
-    endpoint_.fetch_page("/v1/status");  // what is wrong is said before a browser shows it
+    endpoint_.fetch_page("/v1/status");  // so an error is printed before a browser shows it
     boost::asio::io_context io(1);
     boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
     int signal = 0;
@@ -230,7 +232,7 @@ class OpenCommand : public Command {
       signal = number;
       io.stop();
     });
-    // A browser sends cookies to all ports of an address: one of its own has no other server.
+    // Takes an address that no other server uses, since a browser sends cookies to all ports of it.
     const RandomBytes random = random_bytes();
     const boost::asio::ip::address_v4 own(
         {127, random[0], random[1], static_cast<unsigned char>(1 + random[2] % 254)});
@@ -249,7 +251,7 @@ class OpenCommand : public Command {
           visits.push_back(visit);
           visit->start();
         }
-        // no descriptor is left
+        // With an error there is no free descriptor: waits a moment.
         run_after(again, std::chrono::milliseconds(error ? 100 : 0), [&] { accept(); });
       });
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl report`: a page, pictures and figures out of a finished job's files.
+// `ddprunctl report` makes a page, pictures and figures from a finished job's files.
 // docs/run-report.md.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,11 +34,11 @@
 namespace ddprun::ctl {
 namespace {
 
-// The first one that is installed draws the pictures.
+// The first installed one of these draws the pictures.
 constexpr std::array kBrowsers = {"chromium-headless-shell", "chromium", "chromium-browser",
                                   "google-chrome"};
 
-// A job's id may be anything, a file's name not.
+// Makes a file's name from a job's id, which may have any characters.
 std::string file_name_of(const std::string& job) {
   constexpr std::size_t kMostBytes = 100;
   constexpr std::string_view kPlain =
@@ -55,8 +55,8 @@ int tell_unwritten(const std::string& path, int error) {
   return static_cast<int>(ExitCode::kOutputLost);
 }
 
-// Written beside it, then renamed: the old file stays until the new one is whole. A path that is no
-// regular file (/dev/null, a pipe) is written to as it is. Returns errno; 0: done.
+// Writes a new file and renames it: the old one stays until the new one is complete. Writes
+// directly to a path that is no regular file (/dev/null, a pipe). Returns errno; 0: done.
 int replace_file(const std::string& path, const std::string& text) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
@@ -67,14 +67,14 @@ int replace_file(const std::string& path, const std::string& text) {
   const NewFile part = make_new_file(path + ".part-", 0666);
   if (!part.fd) return errno;
   int error = write_text(part.fd.get(), text);
-  // A file system may find out so late that it has no room.
+  // Some file systems report only now that they have no room.
   if (error == 0 && ::fsync(part.fd.get()) != 0) error = errno;
   if (error == 0 && ::rename(part.path.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) ::unlink(part.path.c_str());
   return error;
 }
 
-// For the browser: the page, and a profile that nobody needs afterwards.
+// A folder for the browser's page and profile, removed afterwards.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -94,8 +94,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// The document that a browser makes of the page, opened with #pictures: its lines are described in
-// page/report.js.
+// Returns the document that a browser makes of the page, opened with #pictures. page/report.js
+// describes its lines.
 submit::ProgramEnd drawn_by_browser(const std::string& page) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/page.html";
@@ -110,7 +110,8 @@ submit::ProgramEnd drawn_by_browser(const std::string& page) {
                                 "--user-data-dir=" + folder.path() + "/profile",
                                 "--dump-dom",
                                 "file://" + path + "#pictures"};
-  // Root has no sandbox of Chromium's. The page is our own, and its policy forbids the rest.
+  // Chromium has no sandbox for root. The page is our own, and its policy forbids loading anything
+  // else.
   if (::geteuid() == 0) argv.insert(argv.begin() + 1, "--no-sandbox");
   for (const char* browser : kBrowsers) {
     argv.front() = browser;
@@ -137,8 +138,8 @@ class ReportCommand : public Command {
     command_->add_flag("--json", json_, "The figures, one JSON object on stdout, and no page");
   }
 
-  // The exit code. Throws Error. kInvalidArgument: there is no record, or several jobs'.
-  // kUnsupported: pictures can't be made here. kSystem names what fails while it is read.
+  // Returns the exit code. Throws Error: kInvalidArgument if there is no record, or several jobs';
+  // kUnsupported if no pictures can be made here; kSystem, which names what fails while it is read.
   int run() const override {
     if (json_ && !output_.empty()) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -178,7 +179,7 @@ class ReportCommand : public Command {
     std::istringstream lines(end.out.substr(begin + kBegin.size()));
     for (std::string name, base64; lines >> name >> base64;) {
       const std::optional<std::string> picture = from_base64(base64);
-      if (!picture) break;  // behind the last one
+      if (!picture) break;  // after the last one
       const std::string path = concat(picture_folder_, "/", name, ".png");
       if (const int code = replace_file(path, *picture)) return tell_unwritten(path, code);
     }

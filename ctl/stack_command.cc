@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl stack`: where the ranks of a job are (docs/stack.md).
+// `ddprunctl stack` shows where the ranks of a job are (docs/stack.md).
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>

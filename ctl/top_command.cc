@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl top`: the jobs of a rendezvous as they run, in a terminal (docs/top.md).
+// `ddprunctl top` shows the jobs of a rendezvous as they run, in a terminal (docs/top.md).
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// By the names of locales, which need not be installed: it is the terminal that has to know it.
+// Judges by the locale's name. The locale need not be installed: the terminal must support UTF-8.
 bool is_utf8_locale() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = variable(name);
@@ -37,7 +37,7 @@ bool is_utf8_locale() {
   return false;
 }
 
-// The terminal's width, or $COLUMNS.
+// Returns the terminal's width, or $COLUMNS.
 std::size_t columns_of_stdout() {
   constexpr std::size_t kUsual = 100, kLeast = 40, kMost = 1'000;
   winsize size{};
@@ -57,8 +57,8 @@ class TopCommand : public Command {
     command_->add_flag("--plain", plain_, "ASCII alone, and no colours");
   }
 
-  // The exit code. Throws as EndpointFlags::fetch_page(), and Error(kInvalidArgument) where JOB
-  // isn't there and one picture was asked for.
+  // Returns the exit code. Throws as EndpointFlags::fetch_page(). Throws Error(kInvalidArgument) if
+  // one picture was asked for and JOB isn't there.
   int run() const override {
     top::use_wide_characters();
     const bool has_unicode = !plain_ && is_utf8_locale();

@@ -16,7 +16,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Other launchers' names of flags, and ours.
+// Names of flags in other launchers, and ours.
 constexpr std::pair<const char*, const char*> kElsewhere[] = {
     {"-n", "nproc-per-node"},
     {"-np", "nproc-per-node"},
@@ -34,10 +34,10 @@ constexpr std::pair<const char*, const char*> kElsewhere[] = {
     {"--machinefile", "hostfile"},
 };
 
-// Parses argv: values of options, PROGRAM and its arguments.
+// Parses argv into options' values, PROGRAM and its arguments.
 class ArgumentParser {
  public:
-  // Adds to `problems` all flags that are unknown, and all that lack a value or have one too many.
+  // Adds to `problems` each flag that is unknown, lacks a value, or has one too many.
   ArgumentParser(const std::vector<std::string>& args, std::vector<std::string>& problems)
       : args_(args) {
     for (std::size_t i = 0; i < args.size(); ++i) {
@@ -57,7 +57,7 @@ class ArgumentParser {
         problems.push_back("unknown flag " + name +
                            (meant == nullptr ? "" : " (did you mean --" + meant->name + "?)") +
                            "; flags of the program come after its name");
-        // The flag that was meant has a value: the next word, then.
+        // If the intended flag takes a value, that is the next word.
         if (equals == std::string::npos && meant != nullptr && !meant->is_switch()) ++i;
         continue;
       }
@@ -74,14 +74,14 @@ class ArgumentParser {
     program_at_ = args.size();
   }
 
-  static constexpr char kShort[] = "short";  // --help as -h asks for it
+  static constexpr char kShort[] = "short";  // --help's value for -h
 
   const OptionValues& values() const { return values_; }
-  // Index of PROGRAM, or the number of arguments.
+  // Returns the index of PROGRAM, or the number of arguments.
   std::size_t program_at() const { return program_at_; }
 
-  // torchrun's flags of size and place that stand behind PROGRAM, where none of that name is
-  // before it: most likely they were meant for ddprun.
+  // Returns torchrun's flags of size and place that come after PROGRAM but aren't given before it:
+  // most likely they were meant for ddprun.
   std::vector<std::string> misplaced() const {
     std::vector<std::string> words;
     for (std::size_t i = program_at_ + 1; i < args_.size() && args_[i] != "--"; ++i) {
@@ -111,7 +111,7 @@ class ArgumentParser {
     return is_torchruns(option) && (option.group == size || option.group == place);
   }
 
-  // "-r" → "--redirects", "-r3" and "-r=3" → "--redirects=3"; what is none of ours as it is.
+  // "-r" → "--redirects", "-r3" and "-r=3" → "--redirects=3". Other arguments stay unchanged.
   static std::string without_letter(const std::string& arg) {
     const bool has_value = arg.size() > 2;
     for (const Option& option : option_table()) {
@@ -122,8 +122,8 @@ class ArgumentParser {
     return arg;
   }
 
-  // "--nproc" → nproc-per-node: the only flag of torchrun's that begins so, which has
-  // abbreviations, too; else the only one of ours; else nullptr.
+  // "--nproc" → nproc-per-node. Returns torchrun's only flag with this beginning, as torchrun
+  // abbreviates, too; else our only one, else nullptr.
   static const Option* named(const std::string& name) {
     if (!name.starts_with("--") || name.size() == 2) return nullptr;
     if (const Option* whole = find_option(name.substr(2))) return whole;
@@ -140,7 +140,7 @@ class ArgumentParser {
     return nullptr;
   }
 
-  // The option that an unknown flag is most likely meant for, or nullptr.
+  // Returns the option that an unknown flag is most likely meant for, or nullptr.
   static const Option* nearest(const std::string& name) {
     for (const auto& [theirs, ours] : kElsewhere) {
       if (underscored(name) == underscored(theirs)) return find_option(ours);
@@ -161,7 +161,7 @@ void settle(const OptionValues& given, LaunchConfig& config, std::vector<std::st
       settle_signals(given.has("signals-to-handle"), given.has("preemption-signals"),
                      config.signals_to_handle, config.preemption);
   if (!problem.empty()) problems.push_back(std::move(problem));
-  if (config.max_nodes == 1 && config.node_rank.value_or(0) > 0) {  // schedulers export it
+  if (config.max_nodes == 1 && config.node_rank.value_or(0) > 0) {  // schedulers export node_rank
     config.notes.push_back("--node-rank=" + std::to_string(*config.node_rank) +
                            " means nothing with one node (--nnodes=1)");
     config.node_rank.reset();
@@ -173,11 +173,11 @@ bool decides_nodes(const OptionValues& values) {
   return std::ranges::any_of(kOptions, [&](const char* name) { return values.has(name); });
 }
 
-// --nnodes where nobody gave it: all that the scheduler gave, less those that wait as spares.
-// Returns the problem, empty: none.
+// Sets --nnodes, if nobody gave it, to the scheduler's number of nodes, less the spares. Returns
+// the problem; empty: none.
 std::string add_nodes_of(const SchedulerStep& step, OptionValues& values,
                          std::vector<std::string>& notes) {
-  // Each node by itself would run the whole job.
+  // Otherwise each node would run the whole job by itself.
   if (!step.problem.empty() && step.one_each && !step.may_be_alone) {
     return step.problem +
            "; give --nnodes and --rdzv-endpoint, or --nnodes=1, which is this node alone";
@@ -202,7 +202,7 @@ bool is_of_one_node(std::string_view option) {
   return option == "node-rank" || option == "local-addr" || option == "topology";
 }
 
-// Variables of this node's environment as flags, for the command lines of the other nodes.
+// Returns variables of this node's environment as flags for the other nodes' command lines.
 std::vector<std::string> flags_of_environment(const Environment& environment,
                                               const OptionValues& typed) {
   OptionValues values;
@@ -223,7 +223,7 @@ CommandLine text_only(std::string text) {
   return result;
 }
 
-// `text`, or where it is empty what `flag` wants.
+// Returns `text` to print. If it is empty, returns a problem that says what `flag` wants.
 CommandLine printed(const std::string& flag, const std::string& value, std::string text,
                     const char* wanted) {
   if (!text.empty()) return text_only(std::move(text));
@@ -232,8 +232,8 @@ CommandLine printed(const std::string& flag, const std::string& value, std::stri
   return result;
 }
 
-// The text that is asked for in place of a job; nullopt: none. --show-config is not here: it reads
-// files first.
+// Returns the text that is asked for in place of a job; nullopt: none. --show-config isn't handled
+// here, since it reads files first.
 std::optional<CommandLine> asked_text(const OptionValues& typed) {
   if (const OptionValue* help = typed.find("help")) {
     return text_only(help->text == ArgumentParser::kShort ? short_help_text() : help_text());
@@ -249,7 +249,7 @@ std::optional<CommandLine> asked_text(const OptionValues& typed) {
   return std::nullopt;
 }
 
-// --nproc_per_node=4 behind PROGRAM, most often a slip.
+// Warns of flags such as --nproc_per_node=4 after PROGRAM, most often a mistake.
 void warn_of_misplaced(const std::vector<std::string>& flags, LaunchConfig& config) {
   if (flags.empty()) return;
   config.notes.push_back(concat("warning: ", listed(flags), " after ", shown_word(config.program),
@@ -282,7 +282,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
   }
   values.add_environment(environment);
   values.add(typed);
-  // Else an option that somebody meant may be missing: only single values are looked at.
+  // After a problem an option may be missing, so only single values are checked.
   const bool is_whole = result.problems.empty();
   const bool is_open = is_whole && !decides_nodes(values);
   if (result.step && is_open) {
@@ -303,7 +303,7 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
     const auto program = args.begin() + static_cast<std::ptrdiff_t>(parser.program_at());
     config.program = *program;
     config.program_args.assign(program + 1, args.end());
-    // The launcher of a job of several hosts has said it once.
+    // With several hosts, the launcher has printed it once for all.
     if (!environment.contains(env::kUnderChannel)) warn_of_misplaced(parser.misplaced(), config);
   }
   values.apply(config, result.problems);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line, the environment and the configuration files → LaunchConfig. option_table.h has
-// the options. No I/O but `load`'s.
+// Makes a LaunchConfig from the command line, the environment and the configuration files. The
+// options are in option_table.h. The only I/O is `load`'s.
 #pragma once
 
 #include <functional>
@@ -22,20 +22,20 @@ struct CommandLine {
   Action action = Action::kRun;
   std::string text;  // kPrintText: --help, --version or --show-config; print it and exit 0
   LaunchConfig config;
-  OptionValues values;                // as given, and by whom
-  std::vector<ConfigFile> files;      // that were read, strongest one first
-  std::optional<SchedulerStep> step;  // as given
+  OptionValues values;                // as given, with who gave each
+  std::vector<ConfigFile> files;      // the files read, the strongest first
+  std::optional<SchedulerStep> step;  // as it was passed in
   std::vector<std::string> problems;  // not empty: print each and exit 2
 };
 
-// load_config_files() with the file that --config names, or "". Not called for --help. Empty: there
-// are no files.
+// Calls load_config_files() with the file that --config names, or "". It isn't called for --help.
+// Empty: there are no files.
 using LoadConfigFiles = std::function<std::vector<ConfigFile>(const std::string& named)>;
 
-// `args` without argv[0]. Every flag has two spellings, --a-b and --a_b, and may be abbreviated;
-// what follows PROGRAM is never looked at. A flag that is not given takes DDPRUN_<FLAG> from the
-// environment, else PET_<FLAG>, else what a file says; --nnodes then that of the scheduler's
-// `step`.
+// `args` is without argv[0]. Every flag has two spellings, --a-b and --a_b, and may be abbreviated.
+// Words after PROGRAM aren't parsed. A flag that isn't given takes DDPRUN_<FLAG> from the
+// environment, else PET_<FLAG>, else a file's value. --nnodes last takes the number of the
+// scheduler's `step`.
 CommandLine parse_command_line(const std::vector<std::string>& args, const Environment& environment,
                                const LoadConfigFiles& load = {},
                                std::optional<SchedulerStep> step = std::nullopt);

@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The fault of one key.
+// An error in one key.
 struct Complaint {
   toml::source_region where;
   std::string what;
@@ -27,7 +27,7 @@ std::string string_in(const toml::node& node, const std::string& what) {
   return value->get();
 }
 
-// As the command line would have it.
+// Returns the value as the command line has it.
 std::string value_of(const toml::node& node, const Option& option) {
   if (const auto* on = node.as_boolean(); on && option.is_switch()) return on->get() ? "1" : "0";
   if (!option.is_switch()) {
@@ -48,7 +48,7 @@ std::vector<std::string> known_keys() {
   return keys;
 }
 
-// Throws Complaint.
+// Sets one key's field. Throws Complaint.
 void take(const toml::key& key, const toml::node& node, ConfigFile& config) {
   const std::string name(key.str());
   if (name == "rdzv_endpoint") {

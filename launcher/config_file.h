@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun.toml: what a cluster or a user sets once. docs/launcher.md has the keys.
+// Reads ddprun.toml, which a cluster or a user writes once. docs/launcher.md has the keys.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// One option that a file gives a value.
+// A value that a file gives for one option.
 struct ConfigEntry {
   std::string option;  // its name: "max-restarts"
   std::string value;
@@ -18,7 +18,7 @@ struct ConfigEntry {
 };
 
 struct ConfigFile {
-  std::string path;                       // for messages: which file said it
+  std::string path;                       // for messages
   std::string rdzv_endpoint;              // rdzv_endpoint = "HOST[:PORT],…"
   std::vector<std::string> hosts;         // hosts = ["n1", "n2"]: the first one serves
   std::string topology = {};              // topology = "pod1.rack7": of this node
@@ -26,12 +26,12 @@ struct ConfigFile {
   bool is_hidden = false;                 // this user can't enter its directory: nothing is known
 };
 
-// Pure. Throws Error(kInvalidArgument), a line "path:line: what is wrong" for each: not TOML, a key
-// of another type, an unknown key (with a suggestion).
+// Pure. Throws Error(kInvalidArgument) with a line "path:line: what is wrong" for each error: not
+// TOML, a wrong type, an unknown key (with a suggestion).
 ConfigFile parse_config_file(std::string_view text, const std::string& path);
 
-// The files of read_config_texts(). Throws as that and as parse_config_file, the lines of all
-// files.
+// Parses the files of read_config_texts(). Throws as that and as parse_config_file(), with the
+// lines of all files.
 std::vector<ConfigFile> load_config_files(const std::string& named, const Environment& environment);
 
 }  // namespace ddprun::launcher

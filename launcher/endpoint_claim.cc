@@ -18,18 +18,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kProbeTimeout{2'000};
 
-// Whether and where this node serves. Nothing is looked up again, since the name service may be
-// silent by then.
+// Whether and where this node serves. It keeps the addresses, since a later look-up might get no
+// answer.
 struct Ownership {
   bool ours = false;
   bool everywhere = false;   // listen on all interfaces
-  bool on_loopback = false;  // the endpoint says any address, and there is one node
+  bool on_loopback = false;  // the endpoint is any address, and there is one node
   std::vector<SocketAddress> addresses;
 };
 
 Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   if (plan.is_host == false) return {};
-  // There are no addresses if the name isn't known here: the link will try again.
+  // If the name isn't known here, there are no addresses, and the link will try again.
   Ownership owner;
   owner.addresses = look_up(plan.endpoint, deadline).addresses;
   const auto is_any = [](const SocketAddress& address) { return address.is_any(); };
@@ -55,7 +55,7 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   return owner;
 }
 
-// Without it a node can't even reach itself.
+// Throws if the loopback interface is missing: a node couldn't even reach itself.
 void check_loopback(const std::vector<SocketAddress>& addresses) {
   if (!loopback_is_up()) {
     throw Error(ErrorCode::kUnavailable,
@@ -83,7 +83,7 @@ std::vector<UniqueFd> take(const RendezvousPlan& plan, bool everywhere,
   return rendezvous::bind_addresses(plan.endpoint, addresses);
 }
 
-// Connecting a datagram socket only asks the routing table.
+// Connecting a datagram socket only looks up the route.
 std::string default_route_source() {
   SocketAddress outside = resolve({.host = "192.0.2.1", .port = 9}).front();  // TEST-NET-1
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -100,7 +100,8 @@ std::string first_interface() {
   return "";
 }
 
-// A job of one node that is served by another job's ddprun would end with that one.
+// Serves a job of one node at a port of its own. At the other job's rendezvous it would end with
+// that job.
 EndpointClaim claim_own(const RendezvousPlan& plan) {
   EndpointClaim claim;
   claim.listeners = rendezvous::bind_endpoint({.host = "127.0.0.1", .port = 0});
@@ -131,7 +132,7 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
     bind();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
-    // A daemon, or another ddprun of this job on this machine?
+    // Finds out what has the port: a daemon, or another ddprun of this job on this machine.
     const auto mark = rendezvous::rendezvous_at(owner.addresses, kProbeTimeout);
     const bool is_of_another_job =
         mark && !mark->empty() && *mark != rendezvous::job_mark(plan.job_id);
@@ -142,7 +143,7 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
       claim.addresses = owner.addresses;
       return claim;
     }
-    bind();  // an earlier ddprun may have ended meanwhile
+    bind();  // an earlier ddprun may have ended by now
   }
   claim.connect_to.port = local_address(claim.listeners.front().get()).port();
   if (owner.everywhere) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This machine's addresses, and whether it serves the rendezvous at one: then the listening sockets
-// are taken here.
+// Finds this machine's addresses, and whether it serves the rendezvous at one of them. If it does,
+// takes the listening sockets.
 #pragma once
 
 #include <optional>
@@ -16,32 +16,34 @@
 namespace ddprun::launcher {
 
 struct EndpointClaim {
-  std::vector<UniqueFd> listeners;  // empty: somebody else serves; be a client
-  Endpoint connect_to;              // where this node's own agent connects
-  std::string note;                 // not empty: tell the user once
+  std::vector<UniqueFd> listeners;  // empty: another process serves, and this node is a client
+  Endpoint connect_to;              // this node's agent connects here
+  std::string note;                 // to be printed once; empty: nothing to tell
   bool contested = false;           // this node would serve, but a rendezvous has the port
-  // Contested: where it would serve.
+  // If contested: the addresses at which it would serve.
   std::vector<SocketAddress> addresses;
   bool everywhere = false;  // on all interfaces
 };
 
-// The node serves when the plan says so, else when one of the endpoint's addresses is on an
-// interface of this machine. A name that is only known as loopback here, or a told owner without
-// the address, serves on all interfaces. If the port is taken and a ddprun rendezvous answers on
-// it, this node is its client. But if that is in another job's ddprun and this job has one node, it
-// serves at a port of its own. The name is looked up once; one that is still unknown at the
-// deadline is somebody else's. Throws Error(kUnavailable): taken by something else, which is named.
+// The node serves if the plan says so, else if an interface of this machine has one of the
+// endpoint's addresses. It serves on all interfaces if the name only resolves to loopback here, or
+// if the plan's owner lacks the address. If a ddprun rendezvous has the port, this node is its
+// client. But a job of one node serves at a port of its own if that rendezvous is in another job's
+// ddprun. The name is looked up once. A name that is still unknown at the deadline belongs to
+// another node. Throws Error(kUnavailable) if something else has the port, and names it.
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline);
 
-// A contested claim, tried again: empty while the port is still taken. Waits for nothing, looks no
-// name up; throws nothing.
+// Tries a contested claim again: empty while the port is still taken. Doesn't wait, looks no name
+// up, throws nothing.
 std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClaim& contested);
 
-// nullopt: `host` is a name, and none is looked up here. Throws Error(kSystem).
+// Whether this machine has the address. nullopt: `host` is a name, and isn't looked up. Throws
+// Error(kSystem).
 std::optional<bool> is_own_address(const std::string& host);
 
-// This host's address as others are likely to reach it. It is the source address of its default
-// route, else the first interface that is up and no loopback, else 127.0.0.1. Sends no packet.
+// Returns the address at which others probably reach this host: the source address of its default
+// route. Else it is that of the first interface that is up and no loopback, else 127.0.0.1. Sends
+// no packet.
 std::string primary_address();
 
 }  // namespace ddprun::launcher

@@ -13,9 +13,9 @@
 namespace ddprun::launcher {
 namespace {
 
-// Fixed ranks: address and port are the job's alone, so the commands may differ. torchrun's name.
+// torchrun's id with fixed ranks. Address and port belong to one job, so the commands may differ.
 constexpr char kStaticJobId[] = "none";
-constexpr char kTorchrunsMasterAddr[] = "127.0.0.1";  // where no other is given
+constexpr char kTorchrunsMasterAddr[] = "127.0.0.1";  // if no other is given
 
 std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
   const LaunchConfig& config = input.config;
@@ -74,7 +74,7 @@ class Finder {
     return true;
   }
 
-  // The scheduler's order of nodes counts where each of just these nodes runs one ddprun.
+  // The scheduler's order of nodes counts if exactly these nodes run one ddprun each.
   std::optional<int> node_rank() const {
     const LaunchConfig& config = input_.config;
     if (config.node_rank) return config.node_rank;
@@ -86,7 +86,7 @@ class Finder {
     return input_.step->node_index;
   }
 
-  // True when `text` decides, be it by a plan or by a problem.
+  // Returns whether `text` decides, with a plan or a problem.
   bool take(RendezvousMode mode, const std::string& text, std::uint16_t default_port,
             const std::string& origin) {
     auto [endpoints, problem] = parse_endpoints(text, default_port);
@@ -105,7 +105,8 @@ class Finder {
     return true;
   }
 
-  // Several endpoints are those of ddprunds; completes "ORIGIN: "TEXT": ". Empty: none.
+  // Several endpoints must be ddprunds'. The result completes "ORIGIN: "TEXT": ". Empty: no
+  // problem.
   std::string problem_with_several(RendezvousMode mode) const {
     const LaunchConfig& config = input_.config;
     if (mode == RendezvousMode::kStatic) {
@@ -120,7 +121,7 @@ class Finder {
     return "";
   }
 
-  // Static mode: node rank 0 serves, without a look at addresses.
+  // Static mode: node rank 0 serves, whatever its addresses are.
   void decide_static_owner() {
     const LaunchConfig& config = input_.config;
     const std::optional<int> rank = node_rank();
@@ -132,7 +133,7 @@ class Finder {
     result_.plan->is_host = rank.value_or(0) == 0;
   }
 
-  // An endpoint, be it by flag or variable; with --rdzv-backend=static it is rank 0's address.
+  // Takes an endpoint from a flag or variable. With --rdzv-backend=static it is rank 0's address.
   bool take_endpoint(const std::string& text, const std::string& origin) {
     const LaunchConfig& config = input_.config;
     if (config.wanted_backend != "static") {
@@ -167,24 +168,24 @@ class Finder {
     const bool has_port = find_variable(input_.environment, env::kPetMasterPort).has_value();
     if (!address && !(alone && has_port)) return false;
     const auto port = master_port();
-    if (!port) return true;  // a problem
+    if (!port) return true;  // it set a problem
     if (!address) return take_master(kTorchrunsMasterAddr, *port, env::kPetMasterPort);
     return take_master(*address, *port, env::kPetMasterAddr);
   }
 
-  // torchrun's defaults for a node that is given its rank and nothing else: nodes on one machine.
+  // Takes torchrun's defaults for a node that only gets its rank: nodes on one machine.
   bool from_node_rank() {
     const LaunchConfig& config = input_.config;
     if (!config.node_rank || config.wanted_backend == "c10d") return false;
     const auto port = master_port();
-    if (!port) return true;  // a problem
+    if (!port) return true;  // it set a problem
     take_master(kTorchrunsMasterAddr, *port, "--node-rank without --master-addr");
     result_.note = concat("no --master-addr: the nodes meet at ", kTorchrunsMasterAddr, ":", *port,
                           ", on this machine only");
     return true;
   }
 
-  // nullopt: a problem.
+  // nullopt: it set a problem.
   std::optional<std::uint16_t> master_port() {
     const auto typed = input_.config.master_port;
     const auto text = find_variable(input_.environment, env::kPetMasterPort);
@@ -195,7 +196,7 @@ class Finder {
     return std::nullopt;
   }
 
-  // --master-addr's value is a host alone: an IPv6 address needs no brackets.
+  // The value of --master-addr is only a host, so an IPv6 address needs no brackets.
   bool take_master(const std::string& host, std::uint16_t port, const std::string& origin) {
     return take(RendezvousMode::kStatic, to_string(Endpoint{.host = host, .port = port}), port,
                 origin);

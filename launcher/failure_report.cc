@@ -58,7 +58,7 @@ std::string others(const membership::JobEnd& verdict, const ReportContext& conte
   return text;
 }
 
-// As one_line, but tabs stay: a line of output that another node sent.
+// As one_line(), but keeps tabs: for a line of output that another node sent.
 std::string with_tabs(std::string_view output) {
   std::string text;
   for (;;) {
@@ -70,7 +70,7 @@ std::string with_tabs(std::string_view output) {
   }
 }
 
-// "2026-11-22 03:15:07 UTC".
+// Returns "2026-11-22 03:15:07 UTC".
 std::string utc(std::int64_t seconds) {
   const auto time = static_cast<std::time_t>(seconds);
   std::tm parts{};
@@ -79,7 +79,7 @@ std::string utc(std::int64_t seconds) {
   return {text, std::strftime(text, sizeof text, "%F %T UTC", &parts)};
 }
 
-// Whether the output has the traceback, from its first line to its last.
+// Whether the output shows the traceback, from its first line to its last.
 bool shows(const std::vector<std::string>& output, const std::vector<std::string>& traceback) {
   const auto first = std::find(output.begin(), output.end(), traceback.front());
   return std::find(first, output.end(), traceback.back()) != output.end();
@@ -119,8 +119,8 @@ std::string write_error_file(const std::string& path, std::string_view text) {
   return write_within(file.fd.get(), text, kErrorFilePatience) ? "" : errno_text(errno);
 }
 
-// As if a worker had failed for it. Readers of error files want a call stack: ddprun's own would
-// say nothing to its user.
+// Makes a failure as if a worker had failed for this reason. Readers of error files want a call
+// stack, but ddprun's own would not help its user.
 membership::WorkerFailure ddpruns_own(const membership::JobEnd& verdict) {
   membership::WorkerFailure failure;
   failure.note = verdict.reason.empty() ? "the job failed" : one_line(verdict.reason);
@@ -130,7 +130,7 @@ membership::WorkerFailure ddpruns_own(const membership::JobEnd& verdict) {
   return failure;
 }
 
-// `name` of `parent`, made where there is no such object.
+// Returns the object `name` in `parent`, and makes it if there is none.
 boost::json::object& object_in(boost::json::object& parent, const char* name) {
   boost::json::value& value = parent[name];
   return value.is_object() ? value.as_object() : value.emplace_object();
@@ -206,7 +206,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
   } else {
     text +=
         "ddprun: " + (verdict.reason.empty() ? "the job failed" : one_line(verdict.reason)) + "\n";
-    if (context.local && verdict.rounds == 0) return text;  // one clear line: nothing had begun
+    if (context.local && verdict.rounds == 0) return text;  // nothing had begun: one line is enough
     text = kRule + text;
   }
   if (was_spare) line("this node", spare_text);
@@ -248,13 +248,13 @@ std::string leave_error_file(const Environment& environment, const membership::J
   if (!path || verdict.exit_code == 0) return {};
   const std::string text = error_file_text(verdict.first_failure.value_or(ddpruns_own(verdict)));
   if (text.empty()) return {};
-  const auto problem = std::make_shared<std::string>();  // second owner: the call
+  const auto problem = std::make_shared<std::string>();  // the call owns it, too
   const auto write = [path = *path, text, problem] { *problem = write_error_file(path, text); };
   bool returned = true;
   try {
     returned = BoundedCall(write).returns_before(Deadline::after(kErrorFilePatience));
   } catch (const Error&) {
-    write();  // no thread is left
+    write();  // no thread can be started
   }
   if (returned && problem->empty()) return {};
   return concat("the failure could not be written to ", *path, ": ",

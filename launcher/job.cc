@@ -54,19 +54,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kSilentConnect{2'000};  // then the user is told what is waited for
-// A file system that doesn't answer may never do.
+constexpr milliseconds kSilentConnect{2'000};  // after this time the user is told
+// A file system that doesn't answer now may never answer.
 constexpr milliseconds kLogFileTimeout{10'000};
-constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
+constexpr milliseconds kFarewellTimeout{10'000};  // of agents, after --shutdown-timeout
 
-// ddprun's log while a job runs, which is mostly about strangers at its ports. It stands among the
-// workers' lines, never blocks, and never floods the user's terminal. io thread only.
+// ddprun's log while a job runs, mostly about strangers at its ports. It is printed among the
+// workers' lines, never blocks, and never floods the terminal. io thread only.
 class ConsoleLog {
  public:
   using Tell = std::function<void(LogLevel, const std::string&)>;
 
-  // Takes the log (common/log.h) until destroyed; then it is log_to_stderr's again. `tell` puts a
-  // line on `console`'s stderr. One at a time.
+  // Takes the log (common/log.h) until destroyed, then gives it back to log_to_stderr(). `tell`
+  // puts a line on `console`'s stderr. Only one object at a time.
   ConsoleLog(const agent::Console& console, Tell tell) : console_(console), tell_(std::move(tell)) {
     DDPRUN_CHECK(g_current == nullptr);
     g_current = this;
@@ -74,7 +74,7 @@ class ConsoleLog {
         [](LogLevel level, std::string_view message) { g_current->write(level, message); });
   }
 
-  // Says how many lines were dropped since the last one.
+  // Prints how many lines were dropped since the last one.
   ~ConsoleLog() {
     say_dropped();
     set_log_sink(&log_to_stderr);
@@ -105,16 +105,16 @@ class ConsoleLog {
   static inline ConsoleLog* g_current = nullptr;  // the log's sink is a plain function
   const agent::Console& console_;
   const Tell tell_;
-  FloodLimit limit_{20, 1};  // lines at once, and a second
+  FloodLimit limit_{20, 1};  // 20 lines at once, 1 per second
   std::size_t num_dropped_ = 0;
 };
 
-// Says once that this node is about to be taken away, and once that the job's time is over.
+// Tells once that this node is about to be taken away, and once that the job's time is over.
 class PreemptionWatch {
  public:
   using Warn = std::function<void(membership::Preempted)>;
 
-  // From the construction on the signals don't end this process. `begun`: the time limit's begin.
+  // From now on these signals don't end this process. The time limit counts from `begun`.
   PreemptionWatch(boost::asio::io_context& io, const PreemptionOptions& options,
                   Clock::time_point begun, Warn warn)
       : options_(options), warn_(std::move(warn)), signals_(io), timer_(io) {
@@ -124,7 +124,7 @@ class PreemptionWatch {
   }
 
  private:
-  // Schedulers repeat themselves; the first one counts.
+  // Schedulers repeat the signal; the first one counts.
   void wait_for_signal() {
     signals_.async_wait([this](const boost::system::error_code& error, int number) {
       if (error) return;
@@ -152,10 +152,11 @@ class PreemptionWatch {
   bool warned_ = false;
 };
 
-// The rendezvous if this node serves it, the node's agent, the signals, and the report at the end.
+// One node's part of a job: the rendezvous if this node serves it, the agent, the signals, and the
+// report.
 class NodeJob {
  public:
-  // Takes the endpoint's port where this node serves it. Throws as claim_endpoint.
+  // Takes the endpoint's port if this node serves. Throws as claim_endpoint().
   NodeJob(JobPlan plan, ServiceManager manager)
       : plan_(std::move(plan)),
         step_token_(plan_.step_token),
@@ -213,11 +214,11 @@ class NodeJob {
     notifier_.ready([this] { return status(); });
     io_.run();
     metrics_.reset();
-    if (daemon_) forget_step_token();  // of a job that never began
+    if (daemon_) forget_step_token();  // for a job that never began
     log_.reset();
     if (lifeline_.is_open()) lifeline_.release();
     if (cgroups_) cgroups_->close();
-    signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
+    signals_.clear();  // no workers are left: the next signal ends ddprun
     agent::remove_leftover_directories(runtime_directory(plan_.environment));
     const auto file_patience = signalled_ ? kSignalledReaderPatience : kLogFileTimeout;
     if (!console_.finish_files(Deadline::after(file_patience)) || !reported_) {
@@ -228,7 +229,7 @@ class NodeJob {
       log_warning("the last ", dropped,
                   " bytes of the workers' output were not taken by their reader within ",
                   patience.count() / 1000, " s: dropped");
-      reported_ = false;  // it was among them
+      reported_ = false;  // the lost output had the report
     }
     for (const std::string& problem : records_->finish()) log_warning(problem);
     if (!reported_) report(report_text());
@@ -236,7 +237,7 @@ class NodeJob {
   }
 
  private:
-  // To be called in a round that begins.
+  // Must be called when a round begins.
   void find_stdin_rank(int first_global_rank, int world_size) {
     const int rank = plan_.config.output.stdin_rank.value_or(0);
     const bool is_here = rank >= first_global_rank && rank < first_global_rank + plan_.num_workers;
@@ -246,8 +247,8 @@ class NodeJob {
                                     ", the last one is ", world_size - 1, "; no rank has stdin"));
   }
 
-  // Each node but the first says its ranks. They often print nothing, so somebody who waits sees
-  // that the job runs.
+  // Prints the ranks of each node but the first. These often print nothing, so this shows that the
+  // job runs.
   void say_place(const membership::StartRound& round) {
     if (round.node_rank == 0 || plan_.channel || ::isatty(STDERR_FILENO) != 1) return;
     std::vector<int> ranks(static_cast<std::size_t>(plan_.num_workers));
@@ -256,7 +257,7 @@ class NodeJob {
                                  "; rank 0 is on ", round.master_node_addr));
   }
 
-  // One node of the job says it, once. A worker that is alone needs no store.
+  // Only one node of the job prints it, once. A single worker needs no store.
   void say_store(int world_size) {
     if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
     tell(LogLevel::kInfo, concat(plan_.proxy_cause,
@@ -265,7 +266,7 @@ class NodeJob {
                                  membership::kProxyAddr));
   }
 
-  // Also while the rendezvous is not reached, and before.
+  // Serves also before the rendezvous is reached.
   void serve_metrics(std::vector<UniqueFd> listeners) {
     if (plan_.config.metrics->port == 0) {
       tell(LogLevel::kInfo, "metrics at " + metrics_url(listeners));
@@ -282,7 +283,8 @@ class NodeJob {
     const bool serves = plan_.channel && plan_.channel->serves;
     Endpoint& endpoint = plan_.rendezvous.endpoint;
     if (serves) endpoint.port = 0;
-    // A silent name service takes half of the time at most: the link's attempts have the rest.
+    // A silent name service takes at most half of the time, and leaves the rest for the link's
+    // attempts.
     EndpointClaim claim = claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
                                          Deadline(begun_ + plan_.config.connect_timeout / 2));
     if (serves) {
@@ -292,7 +294,7 @@ class NodeJob {
     return claim;
   }
 
-  // For systemd's.
+  // Returns the status for systemd.
   std::string status() const {
     const std::string job = "job " + plan_.rendezvous.job_id;
     if (exit_) return job + ": over";
@@ -307,7 +309,7 @@ class NodeJob {
     return options;
   }
 
-  // One of many nodes leaves it to the launcher to print what all say.
+  // With many nodes the launcher prints the report that all send.
   void report(const std::string& text) const {
     if (plan_.channel) {
       channel::End end;
@@ -330,7 +332,7 @@ class NodeJob {
                            .job_id = plan_.rendezvous.job_id});
   }
 
-  // As this node reaches them.
+  // Returns the endpoints as this node reaches them.
   std::vector<Endpoint> connect_to() const {
     std::vector<Endpoint> all = plan_.rendezvous.endpoints();
     all.front() = claim_.connect_to;
@@ -342,8 +344,7 @@ class NodeJob {
     const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
     agent::NodeAgentOptions options;
     options.connect_to = connect_to();
-    // A node that serves connects to its own address, but the certificate is for the endpoint's
-    // host.
+    // A serving node connects to its own address, but the certificate is for the endpoint's host.
     const bool is_one = plan_.rendezvous.others.empty();
     options.security = {plan_.token, plan_.tls,
                         is_one ? plan_.rendezvous.endpoint.host : std::string()};
@@ -351,7 +352,7 @@ class NodeJob {
       return daemon_ && daemon_->await_own(socket);
     };
     options.command = worker_command(plan_);
-    // Neither wait may look like a node's end.
+    // Both waits must be too short to look like a lost node.
     options.warm = {config.preload, config.preload_auto, config.preload_cache,
                     std::min(config.preload_timeout, config.timeouts.start / 2),
                     std::min<milliseconds>(milliseconds{2'000}, config.timeouts.keep_alive / 3)};
@@ -373,8 +374,8 @@ class NodeJob {
     if (is_static) join.settings.rdzv_backend = membership::kStaticBackend;
     join.settings.store = config.wanted_store.value_or(membership::StoreMode::kDirect);
     join.timeouts = config.timeouts;
-    // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
-    // still (Ctrl-Z, a paused container).
+    // Alone with its own rendezvous a node can't be cut off. Silence only means that this process
+    // stood still (Ctrl-Z, a paused container).
     if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};
     join.node_rank = plan_.rendezvous.node_rank;
     join.num_workers = plan_.num_workers;
@@ -401,7 +402,7 @@ class NodeJob {
     return options;
   }
 
-  // Before this process has children, which would stay where it was.
+  // Must run before this process has children, since these would stay in its old cgroup.
   void make_cgroups() {
     if (!plan_.isolation.makes_cgroups) return;
     try {
@@ -429,8 +430,8 @@ class NodeJob {
     });
   }
 
-  // Ctrl-Z. This process gives the node's signs of life: stopped, it would be lost to the job.
-  // Alone on its job it stops as any program does.
+  // Handles Ctrl-Z: this process sends the node's signs of life, so the job would lose a stopped
+  // node. With one node it stops as any program does.
   void wait_for_halt() {
     halts_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
@@ -443,14 +444,14 @@ class NodeJob {
     });
   }
 
-  // `is_users`: not one that stands for the end of the channel.
+  // `is_users`: false for the signal that stands for the channel's end.
   void got_signal(int number, bool is_users = true) {
     if (is_users && echo_.is_echo(number, Clock::now())) {
       tell(LogLevel::kWarning, SignalEcho::text(number, ", as by a wrapper that passes it on") +
                                    "; the next signal kills the workers");
       return;
     }
-    if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
+    if (exit_) return io_.stop();  // only the farewell to other nodes is left
     if (!signalled_) {
       signalled_ = true;
       notifier_.stopping();
@@ -470,7 +471,8 @@ class NodeJob {
     agent_->signal(number, is_users);
   }
 
-  // The job goes on without this node if it can; not where its rendezvous is here.
+  // Leaves the job when the channel ends. The job goes on without this node if it can, but not if
+  // its rendezvous is here.
   void wait_for_abandonment() {
     if (!plan_.channel) return;
     lifeline_.assign(UnderChannel::kFd);
@@ -500,8 +502,9 @@ class NodeJob {
     return options;
   }
 
-  // The others are told why this node stays out; where there are none, it ends. Whether the
-  // rendezvous answers is seen soon enough, and this node may be about to serve it.
+  // Runs the doctor's checks. If one fails, the other nodes are told why this one stays out; a job
+  // of one node ends. Doesn't check the rendezvous: this node may be about to serve it, and a
+  // failure would show soon.
   void run_doctor() {
     constexpr int kFailed = 2;  // as Nagios has it
     const bool from_warn = plan_.config.preflight_doctor == DoctorGate::kWarn;
@@ -531,7 +534,7 @@ class NodeJob {
     finish(exit);
   }
 
-  // Other nodes meet meanwhile, also where this node serves the rendezvous.
+  // Runs while other nodes meet, even if this node serves the rendezvous.
   void run_preflight() {
     if (exit_ || signalled_) return;
     if (plan_.config.preflight.empty()) return begin();
@@ -550,8 +553,8 @@ class NodeJob {
     if (is_first && impatient_ && !exit_) say_what_is_waited_for();
   }
 
-  // A person who waits is told for what, and what is known of it. (Once connected, the rendezvous
-  // says which nodes miss.)
+  // Tells the user which rendezvous is waited for, and why. (Once connected, the rendezvous tells
+  // which nodes are missing.)
   void say_what_is_waited_for() {
     tell(LogLevel::kInfo,
          concat("no answer yet from the rendezvous at ", to_string(connect_to()), " (",
@@ -577,8 +580,8 @@ class NodeJob {
     options.embedded = true;
     options.embedded_for = plan_.rendezvous.job_id;
     options.token = plan_.token;
-    // A next ddprun of this step, which a node begins when it has heard of this job's end, makes a
-    // file of its own.
+    // When a node hears of the job's end, it may start the next ddprun of this step, which makes a
+    // token file of its own.
     options.job_over = [this](const std::string& job) {
       if (job == plan_.rendezvous.job_id) forget_step_token();
     };
@@ -606,14 +609,14 @@ class NodeJob {
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
   }
 
-  // Removes the token once: later it may be another job's.
+  // Removes the token's file once: later the name may be another job's.
   void forget_step_token() {
     const std::string path = std::exchange(step_token_, {});
     if (!path.empty()) remove_step_token(path);
   }
 
-  // The rendezvous that had this node's port when it was claimed was an earlier job's, at its end.
-  // It can't be reached any more: this node serves, if nobody else here was faster.
+  // An earlier job's rendezvous had this node's port, and has ended. This node serves now, if no
+  // other process here was faster.
   void succeed_rendezvous() {
     if (daemon_ || exit_) return;
     auto listeners = claim_again(plan_.rendezvous, claim_);
@@ -623,7 +626,7 @@ class NodeJob {
                                  " has ended: serving it here"));
   }
 
-  // Among what is pending for the reader of stderr.
+  // Prints the report with the lines that wait for stderr's reader.
   void report_now() {
     for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
     own_lines_.urgent = true;
@@ -632,7 +635,7 @@ class NodeJob {
     reported_ = true;
   }
 
-  // Says what goes on, since this node's user has not chosen that ddprun doesn't end yet.
+  // Prints that jobs go on here: the user would not expect that ddprun doesn't end yet.
   void say_what_goes_on(const std::vector<std::string>& jobs) {
     if (std::find(jobs.begin(), jobs.end(), plan_.rendezvous.job_id) != jobs.end()) {
       tell(LogLevel::kWarning,
@@ -652,7 +655,8 @@ class NodeJob {
     if (exit_) return;
     exit_ = exit;
     records_->ended(exit, agent_->node_rank(), agent_->flight_recorders());
-    // The launcher on whose behalf it runs knows more of what was decided here, and may end later.
+    // The launcher that started this ddprun knows more than what was decided here, and may end
+    // later.
     if (!plan_.channel || !exit.local) {
       const std::string problem = leave_error_file(plan_.environment, exit.verdict);
       if (!problem.empty()) tell(LogLevel::kWarning, problem);
@@ -666,9 +670,9 @@ class NodeJob {
       return;
     }
     std::vector<std::string> jobs;
-    // Unfit itself, it serves those that are fit.
+    // A node that is unfit itself still serves the others.
     if ((!exit.local || !unfit_.empty()) && !signalled_) jobs = daemon_->live_jobs();
-    // The next steps concern others, and may take long.
+    // The next steps are for other nodes, and may take long.
     if (!plan_.channel && (!jobs.empty() || plan_.config.max_nodes > 1)) report_now();
     if (!jobs.empty()) say_what_goes_on(jobs);
     const auto serve =
@@ -679,7 +683,7 @@ class NodeJob {
 
   // Constant after construction.
   JobPlan plan_;            // constant after claim()
-  std::string step_token_;  // the file, which this node removes if it serves; empty: none is there
+  std::string step_token_;  // file that this node removes if it serves; empty: none
   const Clock::time_point begun_;
   EndpointClaim claim_;
 
@@ -688,28 +692,27 @@ class NodeJob {
   boost::asio::signal_set signals_;
   boost::asio::signal_set halts_;  // SIGTSTP, with several nodes
   boost::asio::steady_timer patience_;
-  boost::asio::posix::stream_descriptor lifeline_;  // under a channel only
+  boost::asio::posix::stream_descriptor lifeline_;  // set under a channel
   agent::Console console_;
-  agent::LineSource own_lines_;  // ddprun's own among the workers'
-  std::shared_ptr<agent::LogTree>
-      logs_;  // null: no files. Second owners: the agent, the log thread
+  agent::LineSource own_lines_;           // ddprun's own lines among the workers'
+  std::shared_ptr<agent::LogTree> logs_;  // null: no files; the agent and log thread own it, too
   std::unique_ptr<JobRecords> records_;
   std::unique_ptr<ConsoleLog> log_;
   std::unique_ptr<rendezvous::Daemon> daemon_;
   std::unique_ptr<agent::WorkerCgroups> cgroups_;  // null: none
   std::unique_ptr<agent::NodeAgent> agent_;
-  std::unique_ptr<MetricsServer> metrics_;  // null: it is not served
+  std::unique_ptr<MetricsServer> metrics_;  // null: not served
   std::unique_ptr<PreemptionWatch> preemption_;
-  std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended
+  std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none runs
   std::optional<membership::agent_action::Exit> exit_;
-  std::string why_unreached_;  // the last attempt to reach the rendezvous; empty: none has failed
-  std::string unfit_;          // why this node stays out of the job, for the others
+  std::string why_unreached_;  // the last failure to reach the rendezvous; empty: none
+  std::string unfit_;          // why this node stays out of the job, for other nodes
   bool impatient_ = false;     // patience_ is over
   bool signalled_ = false;
-  bool has_begun_ = false;  // a first round of this node
+  bool has_begun_ = false;  // this node had a first round
   SignalEcho echo_;
   bool reported_ = false;
-  bool said_store_ = false;  // how the workers reach it
+  bool said_store_ = false;  // say_store() has printed it
 };
 
 }  // namespace

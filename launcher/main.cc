@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun: command line → plan → job → exit status. Jobs hold their buffers: they are on the heap,
-// for a stack may be small (ulimit -s).
+// ddprun: runs command line → plan → job → exit status. Jobs are on the heap, since they contain
+// their buffers and a stack may be small (ulimit -s).
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,7 +35,7 @@ namespace {
 using namespace ddprun;
 using namespace ddprun::launcher;
 
-// One line per problem. A problem of several lines brings its own first word.
+// Prints one line for each problem. A problem of several lines has its own first word.
 int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::kUsage) {
   for (const std::string& problem : problems) {
     const bool complete = problem.ends_with('\n');
@@ -52,7 +52,7 @@ int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::k
   return verdict.exit_code;
 }
 
-// Text that was asked for in place of a job. A reader that closes early ("| head") has had enough.
+// Prints the text that was asked for in place of a job. A reader may close early ("| head").
 int print(const std::string& text, std::chrono::milliseconds patience = std::chrono::seconds(10)) {
   errno = EBADF;
   const bool is_written = !was_stdout_closed() && write_within(STDOUT_FILENO, text, patience);
@@ -61,12 +61,12 @@ int print(const std::string& text, std::chrono::milliseconds patience = std::chr
   return refuse({"can't write to stdout: " + why}, ExitCode::kOutputLost);
 }
 
-// A person may read it page by page.
+// Waits long for the reader, since a person may read it page by page.
 int say(const DryRun& run, bool as_json) {
   return print(as_json ? to_json(run) : to_text(run), std::chrono::hours(1));
 }
 
-// One shell for all nodes.
+// Starts all of the job's nodes from this one (--hosts).
 int run_from_here(const CommandLine& line, const Environment& environment, ServiceManager manager) {
   FleetPlan plan = plan_fleet(line, environment);
   for (const std::string& note : line.config.notes) log_info(note);
@@ -77,7 +77,7 @@ int run_from_here(const CommandLine& line, const Environment& environment, Servi
   return run_on_hosts(std::move(plan), environment, line.config, std::move(manager));
 }
 
-// The standing agents of a ddprund.
+// Has the standing agents of a ddprund run the job.
 int run_by_agents(const CommandLine& line, const Environment& environment, ServiceManager manager) {
   GangRequest request = prepare_gang(line, environment);
   if (!request.problems.empty()) return refuse(request.problems);
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails with an error
   set_log_sink(&log_to_stderr);
   try {
     ServiceManager manager = ServiceManager::take_from_environment();

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostWorkers = 65536;
 
-constexpr std::chrono::seconds kGpuLimit{30};  // the driver may start: seconds for each GPU
+constexpr std::chrono::seconds kGpuLimit{30};  // for each GPU: the driver may have to start
 
 class RealMachine : public Machine {
  public:
@@ -54,7 +54,7 @@ NumWorkers one_per_cpu(const Machine& machine) {
                          "the CPU quota of its cgroup is ", *quota, " of ", cpus, " CPUs")};
 }
 
-// Why no worker sees one of `installed` GPUs, and what to do.
+// Says why no worker sees any of `installed` GPUs, and what to do.
 std::string hidden_gpus(int installed, const std::string& cuda_visible_devices) {
   const std::string setting = "CUDA_VISIBLE_DEVICES=\"" + cuda_visible_devices + "\"";
   const std::string range = installed == 1 ? "0" : "0 to " + std::to_string(installed - 1);

@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The variable as it stands: an empty list means no GPU, an unset one all of them.
+// Returns the variable unchanged: an empty list means no GPU, an unset variable all of them.
 std::optional<std::string> visible_list(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
   return found == environment.end() ? std::nullopt : std::optional(found->second);
@@ -43,7 +43,7 @@ void bind(const LaunchConfig& config, const Environment& environment, int num_wo
   }
 }
 
-// As torchrun has it: HIP's variable wins, and unset ones mean all GPUs in their order.
+// As in torchrun, HIP's variable wins, and without variables all GPUs are used in their order.
 void give_devices(const Environment& environment, int num_workers, Placement& placement) {
   const char* source = env::kHipVisibleDevices;
   auto visible = visible_list(environment, source);

@@ -16,11 +16,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// They can't be caught, or mean something else to every process.
+// These can't be caught, or have another meaning for every process.
 constexpr std::array kNoWarning = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGCONT,
                                    SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT};
 
-// They can't be caught, or not be survived by who catches them, or mean something else to ddprun.
+// These can't be caught, or catching one doesn't help, or ddprun uses them for something else.
 constexpr std::array kUnusable = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGSEGV,
                                   SIGBUS,  SIGFPE,  SIGILL,  SIGABRT, SIGXFSZ};
 

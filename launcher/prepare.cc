@@ -28,7 +28,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// With fewer not even one worker starts. With enough for that, what is short is said when it is.
+// With fewer open files no worker can start. With more, a shortage is reported when it occurs.
 constexpr std::size_t kMinOpenFiles = 32;
 
 void find_workers(Preparation& result, const std::string& argv0) {
@@ -59,7 +59,7 @@ void find_workers(Preparation& result, const std::string& argv0) {
 
 constexpr char kMemory[] = "/dev/shm";
 
-// A typo that shows nothing at all would look like a program that hangs.
+// Notes ranks that this node lacks: an option that names only these would hide all output.
 void note_missing_ranks(Preparation& result, const OptionValues& given) {
   const int num_workers = result.plan.num_workers;
   const agent::OutputOptions& output = result.plan.config.output;
@@ -75,7 +75,7 @@ void note_missing_ranks(Preparation& result, const OptionValues& given) {
   if (result.plan.config.max_nodes == 1) check("ranks-filter", output.ranks.largest(), "global");
 }
 
-// In a job of several nodes the first round shows it: only a node itself knows its size.
+// Checks only a job of one node: with several, the first round shows it.
 void check_stdin_rank(Preparation& result, const OptionValues& given) {
   const JobPlan& plan = result.plan;
   const int rank = plan.config.output.stdin_rank.value_or(0);
@@ -107,7 +107,7 @@ void check_report(Preparation& result) {
     result.problems.push_back("--report=" + path + " can't be written: " + problem);
 }
 
-// Checks the file of events for a dry run. A real run opens it, a moment later.
+// Checks the file of events for a dry run. A real run opens it a moment later.
 void check_events(Preparation& result) {
   const std::string& path = result.plan.config.events;
   if (path.empty() || path == kNoEvents || !result.plan.config.dry_run) return;
@@ -125,13 +125,13 @@ void check_doctor(Preparation& result) {
                             "; install ddprunctl beside ddprun");
 }
 
-// In a job of one node there is no other to take its place: what is wrong is only said.
+// In a job of one node no other can take its place, so problems are only printed.
 void check_fitness(Preparation& result) {
   JobPlan& plan = result.plan;
   plan.needs = {
       .program = plan.program.argv.front(),
       .script = plan.program.script,
-      .directories = {temporary_directory(plan.environment)},  // where sockets can go, too
+      .directories = {temporary_directory(plan.environment)},  // sockets can be there, too
       .uses_memory = runtime_directory(plan.environment) == kMemory,
       .num_workers = plan.num_workers,
       .num_gpus = counts_gpus(plan.config.nproc_per_node) ? agent::num_listed_gpus() : 0};
@@ -145,7 +145,8 @@ void check_fitness(Preparation& result) {
   }
 }
 
-// Fixed ranks, as torchrun has them: of a range all, and a time limit of their own.
+// Fixed ranks work as in torchrun: all nodes of a range are needed, and they have a time limit of
+// their own.
 void fix_ranks(Preparation& result) {
   LaunchConfig& config = result.plan.config;
   if (config.min_nodes != config.max_nodes) {
@@ -169,7 +170,7 @@ void find_placement(Preparation& result) {
   for (std::string& note : plan.placement.notes) result.notes.push_back(std::move(note));
 }
 
-// Limits that this node can't enforce may be enforceable on another one.
+// If this node can't enforce the limits, another one may.
 void find_isolation(Preparation& result) {
   JobPlan& plan = result.plan;
   if (!plan.config.worker_limits.any()) return;
@@ -192,7 +193,7 @@ void find_isolation(Preparation& result) {
   }
 }
 
-// Workers may run in another directory than ddprun, and ddprun's own may be removed meanwhile.
+// Workers may run in another directory than ddprun, and ddprun's own may be removed.
 void check_temporary_directory(Preparation& result) {
   const std::string chosen = temporary_directory(result.plan.environment);
   if (chosen.starts_with('/')) return;
@@ -200,7 +201,7 @@ void check_temporary_directory(Preparation& result) {
                             ": is relative, and the current directory is not known");
 }
 
-// ddprun copied alone would find out in the first round, on every node.
+// If ddprun was copied without its parts, all nodes would find out only in the first round.
 void check_own_parts(Preparation& result) {
   const std::string warden = helper_program("ddprun-warden");
   if (::access(warden.c_str(), X_OK) == 0) return;
@@ -266,10 +267,10 @@ void read_secrets(Preparation& result) {
   }
 }
 
-// Nodes of a Slurm step need no --token-file where they share a folder. Only where the step says
-// where they meet: a ddprund elsewhere knows nothing of their token. With fixed ranks the store is
-// on the port that it would close. Unlike --token-file it makes no store proxied: nobody asked for
-// it, and programs may need a real MASTER_ADDR.
+// Nodes of a Slurm step that share a folder need no --token-file. This holds only if the step says
+// where they meet, since another ddprund doesn't know their token. It doesn't hold with fixed
+// ranks: the store uses a port that the token would close. Unlike --token-file it makes no store
+// proxied: nobody asked for that, and programs may need a real MASTER_ADDR.
 void find_step_token(Preparation& result, const std::optional<SchedulerStep>& step) {
   JobPlan& plan = result.plan;
   const LaunchConfig& config = plan.config;
@@ -310,7 +311,7 @@ std::optional<int> terminal_columns() {
   return size.ws_col;
 }
 
-// Output that is also shown needs no file. Output that isn't shown must not be lost.
+// Output that isn't shown must not be lost. Output that is also shown needs no file.
 bool needs_files(const agent::OutputOptions& options) {
   return !options.redirects.empty() || !options.stdout_filters.empty() ||
          !options.stderr_filters.empty();
@@ -380,7 +381,7 @@ agent::WorkerCommand worker_command(const JobPlan& plan) {
 agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) {
   agent::WorkerEnvironmentOptions options;
   options.inherited = plan.environment;
-  // A ddprun that a worker starts would find its port taken, and its job is another one.
+  // A ddprun that a worker starts runs another job, and would find this port in use.
   for (const char* prefix : {env::kOwnPrefix, env::kPetPrefix}) {
     options.inherited.erase(std::string(prefix) + "METRICS");
     options.inherited.erase(std::string(prefix) + "EVENTS");
@@ -404,7 +405,7 @@ OutputSetup set_up_output(agent::OutputOptions& options, const Environment& envi
                           const std::string& argv0, const std::string& temporary_directory,
                           const std::string& log_dir_given, LogDirectory directory) {
   options.inherit = is_torchrun(argv0);
-  // To torchrun an empty template is none, and its default counts.
+  // torchrun treats an empty template as none, and uses its default.
   if (options.inherit && options.prefix_template == "") options.prefix_template.reset();
   if (!options.prefix_template) {
     options.prefix_template = find_variable(environment, env::kLogLinePrefixTemplate);

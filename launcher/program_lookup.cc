@@ -30,7 +30,7 @@ class RealFileSystem : public FileSystem {
   }
 };
 
-// First regular, executable file `name` in $PATH; empty: none.
+// Returns the first regular, executable file `name` in $PATH; empty: none.
 std::string search_path(const std::string& name, std::string_view path, const FileSystem& files) {
   while (!path.empty()) {
     const std::size_t colon = path.find(':');
@@ -42,13 +42,13 @@ std::string search_path(const std::string& name, std::string_view path, const Fi
   return "";
 }
 
-constexpr char kPackageMain[] = "/__main__.py";  // what Python runs of a directory
+constexpr char kPackageMain[] = "/__main__.py";  // the file that Python runs for a directory
 
 bool is_package(const std::string& path, const FileSystem& files) {
   return files.kind(path) == Kind::kDirectory && files.kind(path + kPackageMain) == Kind::kRegular;
 }
 
-// The file or package that PROGRAM names; empty, with the problem worded: none.
+// Returns the file or package that PROGRAM names; empty: none, and `problem` says why.
 std::string find_file(const ProgramQuery& query, const FileSystem& files, std::string* problem) {
   const std::string& name = query.config.program;
   const Kind kind = files.kind(name);
@@ -74,8 +74,8 @@ std::string find_file(const ProgramQuery& query, const FileSystem& files, std::s
   return "";
 }
 
-// The interpreter of the virtual or conda environment in which ddprun lies, by the name that it was
-// called. torchrun's is the one that it was installed with. Empty: it lies in none.
+// Returns the interpreter of ddprun's virtual or conda environment, found by ddprun's called name.
+// For torchrun this is the one that it was installed with. Empty: it is in none.
 std::string python_beside(const ProgramQuery& query, const FileSystem& files) {
   const std::string called = query.argv0.find('/') == std::string::npos
                                  ? search_path(query.argv0, query.path, files)
@@ -90,7 +90,7 @@ std::string python_beside(const ProgramQuery& query, const FileSystem& files) {
   return is_environment && is_there ? python : "";
 }
 
-// The Python interpreter with "-u"; empty, with the problem worded: none.
+// Returns the Python interpreter and "-u"; empty: none, and `problem` says why.
 std::vector<std::string> python(const ProgramQuery& query, const FileSystem& files,
                                 std::string* problem) {
   std::string found = query.python_exec;
@@ -142,7 +142,7 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
     } else {
       result.argv = python(query, files, &result.problem);
       if (!result.problem.empty()) return result;
-      // As typed, as torchrun passes it on: it is the script's sys.argv[0].
+      // Passed on as typed, as torchrun does: it becomes the script's sys.argv[0].
       const bool is_flag = config.program.starts_with('-');
       const bool is_here = file == "./" + config.program;
       result.argv.push_back(is_here && !is_flag ? config.program : file);
@@ -150,7 +150,7 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
       if (!is_python) result.note = file + " is not executable: running it by " + result.argv[0];
     }
   }
-  // "SCRIPT -- ARGS": torchrun's parser takes a "--" that follows PROGRAM for its own.
+  // In "SCRIPT -- ARGS" torchrun's parser removes the "--" after PROGRAM.
   const std::vector<std::string>& args = config.program_args;
   const bool is_cut = result.is_torchruns && !args.empty() && args.front() == "--";
   result.argv.insert(result.argv.end(), args.begin() + (is_cut ? 1 : 0), args.end());

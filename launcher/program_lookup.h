@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PROGRAM as typed → what to execute. Pure over a small file-system seam, but for the last one,
-// which asks this machine.
+// Finds what to execute for PROGRAM as typed. Pure, with a small interface to the file system; only
+// the last function asks this machine.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// The look-up's questions to the file system.
+// Questions about files, which tests can answer instead.
 class FileSystem {
  public:
   enum class Kind { kMissing, kRegular, kDirectory, kOther };
@@ -24,30 +24,31 @@ class FileSystem {
 
 struct ProgramQuery {
   const LaunchConfig& config;
-  std::string argv0;        // as called; "torchrun": PROGRAM is always given to python
-  std::string own_folder;   // where ddprun lies, no "/" at its end
+  std::string argv0;        // ddprun's called name; "torchrun" always gives PROGRAM to python
+  std::string own_folder;   // the folder that has ddprun, without "/" at its end
   std::string path;         // $PATH
   std::string python_exec;  // $PYTHON_EXEC
 };
 
 struct Program {
-  std::vector<std::string> argv;  // argv[0] is the file to execute; ends with the program's args
-  std::string script;             // that argv[0] (python) reads; empty: none
-  bool is_torchruns = false;      // torchrun would run it by the same command line
-  std::string note;               // not empty: tell the user once
-  std::string problem;            // not empty: there is no such program; one line, exit 2
+  std::vector<std::string> argv;  // argv[0] is the file to execute; the program's args come last
+  std::string script;             // the file that python (argv[0]) reads; empty: none
+  bool is_torchruns = false;      // torchrun would run it with the same command line
+  std::string note;               // to be printed once; empty: nothing to tell
+  std::string problem;            // why there is no such program; one line, exit 2; empty: there is
 };
 
-// ddprun was called by that name, and behaves accordingly.
+// Whether ddprun was called as torchrun, and must behave like it.
 bool is_torchrun(const std::string& argv0);
 
-// A name with "/" is that file. Without: a regular file here, then beside ddprun, then in PATH. A
-// directory only with a __main__.py in it. "*.py" and directories → python -u; else executable →
-// executed, readable → python -u. -m, --run-path and --no-python as they say. Python is
-// $PYTHON_EXEC, that of the environment in which ddprun lies, or python3 in PATH.
+// A name with "/" is that file. Without "/" it is a regular file here, then beside ddprun, then in
+// PATH. A directory counts only if it has a __main__.py. "*.py" and directories run by python -u;
+// other executable files are executed, and readable ones run by python -u. -m, --run-path and
+// --no-python override this. Python is $PYTHON_EXEC, or that of ddprun's environment, or python3 in
+// PATH.
 Program find_program(const ProgramQuery& query, const FileSystem& files);
 
-// On this machine, with the PATH and PYTHON_EXEC of `environment`.
+// Looks on this machine, with PATH and PYTHON_EXEC of `environment`.
 Program find_program(const LaunchConfig& config, const std::string& argv0,
                      const Environment& environment);
 

@@ -22,7 +22,7 @@ std::optional<int> number_in(const Environment& environment, const char* name) {
   return parse_number(find_variable(environment, name).value_or(""));
 }
 
-// Two jobs may share a node: each has a port of its own, below the ephemeral ones.
+// Jobs that share a node get different ports, below the ephemeral ones.
 std::uint16_t port_of(const std::string& job) {
   return static_cast<std::uint16_t>(kDefaultRendezvousPort + fnv1a(job) % 3000);
 }
@@ -50,7 +50,7 @@ std::optional<SchedulerStep> slurm_step(const Environment& environment) {
 
 std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
 
-// The hosts of a PBS node file: one line for each slot.
+// Returns the hosts of a PBS node file, which has a line for each slot.
 std::vector<std::string> hosts_in(const std::string& node_file) {
   std::vector<std::string> hosts;
   std::istringstream lines(node_file);
@@ -65,7 +65,7 @@ std::optional<SchedulerStep> pbs_job(const SchedulerFacts& facts) {
   const auto path = find_variable(facts.environment, env::kPbsNodeFile);
   if (!job) return std::nullopt;
   SchedulerStep found{.name = "PBS job " + *job, .job_id = "pbs-" + *job, .port = port_of(*job)};
-  // The job's script is its first task, and runs on the first host alone; pbsdsh starts others.
+  // The job's script is its first task, and runs only on the first host; pbsdsh starts others.
   found.one_each = number_in(facts.environment, env::kPbsTaskNumber).value_or(1) > 1;
   const auto text = path ? facts.read_file(*path) : std::nullopt;
   const std::vector<std::string> hosts = hosts_in(text.value_or(""));
@@ -83,7 +83,7 @@ std::optional<SchedulerStep> pbs_job(const SchedulerFacts& facts) {
   return found;
 }
 
-// The name of `host` with its domain, by a hosts(5) file: the kubelet writes that of a pod whose
+// Returns `host` with its domain, from a hosts(5) file. The kubelet writes that of a pod whose
 // template has a subdomain. Empty: it has none.
 std::string qualified(const std::string& host, const std::string& hosts_file) {
   std::istringstream lines(hosts_file);
@@ -96,7 +96,7 @@ std::string qualified(const std::string& host, const std::string& hosts_file) {
   return "";
 }
 
-// Pods of an Indexed Job have the names JOB-INDEX, those of a JobSet SET-REPLICATED_JOB-JOB-INDEX.
+// Pods of an Indexed Job are named JOB-INDEX, those of a JobSet SET-REPLICATED_JOB-JOB-INDEX.
 std::optional<SchedulerStep> indexed_job(const SchedulerFacts& facts) {
   const auto index = number_in(facts.environment, env::kJobCompletionIndex);
   const std::string host = short_name(facts.host_name);
@@ -119,7 +119,7 @@ std::optional<SchedulerStep> indexed_job(const SchedulerFacts& facts) {
   return found;
 }
 
-// nullopt: it can't be read, or is no file of a reasonable size.
+// nullopt: it can't be read, or is too large or no regular file.
 std::optional<std::string> content_of(const std::string& path) {
   constexpr off_t kMostBytes = off_t{1} << 24;
   const RegularFile file = open_regular_file(path);

@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kPatience{10};  // with a file system
+constexpr std::chrono::seconds kPatience{10};  // how long the file system may take
 constexpr int kMostTries = 5;
 
-// Others could read or change the token there.
+// Throws: others could read or change the token there.
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, concat(path, ": ", why));
 }
@@ -39,7 +39,7 @@ constexpr int kMostTries = 5;
   throw Error(ErrorCode::kUnavailable, concat(path, ": ", errno_text(error)));
 }
 
-// Refuses a folder that others can change: they could put another file in the token's place.
+// Makes the folder. Refuses one that others can change, as they could replace the token's file.
 void make_folder(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(folder, errno);
   struct stat info {};
@@ -49,7 +49,7 @@ void make_folder(const std::string& folder) {
   if ((info.st_mode & 022) != 0) refuse(folder, "others may change it: chmod 700 it");
 }
 
-// Gone at the end of the scope.
+// A file that is removed at the end of the scope.
 class DraftFile {
  public:
   explicit DraftFile(const std::string& folder) : path_(folder + "/." + random_id()) {
@@ -63,7 +63,7 @@ class DraftFile {
     if (written >= 0 && written != static_cast<ssize_t>(text.size())) error = ENOSPC;
     wipe(bytes.data(), bytes.size());
     wipe(text.data(), text.size());
-    // Over a network a full disk may be told of here alone; and who finds the file finds it whole.
+    // Over a network, a full disk may be reported only here. Readers must find the whole file.
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
     if (error == 0) return;
     ::unlink(path_.c_str());
@@ -107,7 +107,7 @@ std::optional<std::string> shared_folder(
     const Environment& environment, uid_t user,
     const std::function<std::optional<std::uint64_t>(const std::string& path)>& type_of) {
   if (const auto told = environment.find(env::kSharedDir); told != environment.end()) {
-    // Everybody may write there, as to /scratch: what is in it is in a folder of this user alone.
+    // The directory may be open to everybody, such as /scratch, so this user has a folder in it.
     if (told->second.empty()) return std::nullopt;
     return concat(told->second, "/ddprun-", user);
   }
@@ -136,13 +136,13 @@ StepToken agree_on_token(const std::string& folder, const std::string& name) {
   const std::string path = concat(folder, "/", name);
   const DraftFile draft(folder);
   for (int attempt = 1;; ++attempt) {
-    // One node is the first, for link(2) and O_EXCL are decided by the file's server.
+    // One node is first: the file's server decides on link(2) and O_EXCL.
     if (::link(draft.path().c_str(), path.c_str()) != 0 && errno != EEXIST) {
       fail(path, errno);
     }
     try {
-      // open(2) asks the server anew, whatever attributes NFS has of it. A name that this node
-      // alone still knows (an earlier ddprun's in the same step) is forgotten by that: try again.
+      // open(2) asks the server again, whatever NFS has cached. If only this node's cache still has
+      // the name, of an earlier ddprun in this step, it drops that: the loop tries again.
       return {path, Secret::from_file(path)};
     } catch (const Error&) {
       if (attempt == kMostTries) throw;
@@ -161,7 +161,7 @@ std::optional<StepToken> own_step_token(const Environment& environment) {
         try {
           const auto folder = shared_folder(environment, user, file_system_type);
           if (!folder) return;
-          // A new user's ~/.cache; a DDPRUN_SHARED_DIR has to be there.
+          // Makes a new user's ~/.cache. A DDPRUN_SHARED_DIR must exist.
           if (!environment.contains(env::kSharedDir)) {
             ::mkdir(fs::path(*folder).parent_path().c_str(), 0700);
           }

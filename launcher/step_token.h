@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A token on which the nodes of a Slurm step agree by themselves (docs/security.md, "Within a Slurm
-// step"). They do so through a file in a folder that they share.
+// A token that the nodes of a Slurm step agree on by themselves (docs/security.md, "Within a Slurm
+// step"), through a file in a shared folder.
 #pragma once
 
 #include <sys/types.h>
@@ -16,17 +16,18 @@
 
 namespace ddprun::launcher {
 
-// A file system that nodes have in common, by statfs(2)'s f_type.
+// Whether nodes share a file system of this type: statfs(2)'s f_type.
 bool is_network_file_system(std::uint64_t type);
 
-// The file's folder: below DDPRUN_SHARED_DIR, else in the user's cache if that is on a network file
-// system. nullopt: there is none. `type_of`: f_type of a path; nullopt: nothing is there. Pure.
+// Returns the file's folder: below DDPRUN_SHARED_DIR, else in the user's cache if a network file
+// system has that. nullopt: there is none. `type_of` gives a path's f_type; nullopt: nothing is
+// there. Pure.
 std::optional<std::string> shared_folder(
     const Environment& environment, uid_t user,
     const std::function<std::optional<std::uint64_t>(const std::string& path)>& type_of);
 
-// The same for all nodes of a step, and for no other step or later run of it; empty: it is no step.
-// Pure.
+// Returns a name that all nodes of a step share, and no other step or later run of it has. Empty:
+// this is no step. Pure.
 std::string step_token_name(const Environment& environment);
 
 struct StepToken {
@@ -34,14 +35,14 @@ struct StepToken {
   std::shared_ptr<const Secret> secret;
 };
 
-// Makes folder/name, or takes what another node has made, and the folder where it is missing.
-// Throws Error, one line: kInvalidArgument where others could read or change it, else it can't be.
+// Makes folder/name, or takes another node's file, and makes the folder if it is missing. Throws
+// Error, one line: kInvalidArgument if others could read or change the file, else with the reason.
 StepToken agree_on_token(const std::string& folder, const std::string& name);
 
-// For this process: the two together, within a bounded time. nullopt: there is no such folder.
+// Does both for this process, within a bounded time. nullopt: there is no such folder.
 std::optional<StepToken> own_step_token(const Environment& environment);
 
-// Removes the file. Waits at most 2 s for a file system that doesn't answer.
+// Removes the file. Waits at most 2 s if the file system doesn't answer.
 void remove_step_token(const std::string& path);
 
 }  // namespace ddprun::launcher

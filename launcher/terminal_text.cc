@@ -16,7 +16,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kLogPatience{100};  // the io thread waits
+constexpr std::chrono::milliseconds kLogPatience{100};  // short, since the io thread waits
 
 }  // namespace
 
@@ -28,7 +28,7 @@ LogLevel log_level(const Environment& environment) {
 }
 
 std::size_t write_what_fits(int fd, std::string_view text, std::chrono::milliseconds patience) {
-  // A descriptor that poll(2) calls writable takes this much without blocking.
+  // If poll(2) calls a descriptor writable, it takes this much without blocking.
   const std::size_t piece_bytes = ::isatty(fd) == 1 ? 512 : PIPE_BUF;
   std::size_t done = 0;
   while (done < text.size()) {

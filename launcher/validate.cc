@@ -10,10 +10,10 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kMaxNodes = 1'000'000;         // as the control protocol has it
-constexpr std::size_t kMaxNameBytes = 1024;  // job ids and roles: in every worker's environment
+constexpr int kMaxNodes = 1'000'000;         // the control protocol's limit
+constexpr std::size_t kMaxNameBytes = 1024;  // job ids and roles: they go to each worker
 
-// Names go into messages, log lines and environment variables.
+// Names are used in messages, log lines and environment variables.
 void check_name(const char* flag, const std::string& name, std::vector<std::string>& problems) {
   const bool has_control = std::any_of(name.begin(), name.end(), [](char letter) {
     return static_cast<unsigned char>(letter) < ' ' || letter == 0x7f;
@@ -115,7 +115,7 @@ void check_hosts(const LaunchConfig& config, std::vector<std::string>& problems)
   }
 }
 
-// Below this a busy machine's own delays look like a dead node, in each round anew.
+// With a shorter time a busy machine's delays look like a dead node, in each round again.
 constexpr std::chrono::milliseconds kMinKeepAlive{200};
 
 void check_times(const LaunchConfig& config, std::vector<std::string>& problems) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks: what each one judges, and why it matters. Pure. docs/doctor.md.
+// The table of checks: what each one judges, and why this matters. Pure. docs/doctor.md.
 #pragma once
 
 #include <string>
@@ -12,34 +12,34 @@
 
 namespace ddprun::doctor {
 
-// A check of a node, or, with `judge_nodes`, of all nodes of a job together.
+// A check of one node. With `judge_nodes` it is a check of all nodes of a job together.
 struct Check {
   const char* name;
   const char* group;
-  const char* reads;  // what is looked at, for --list
-  const char* why;    // it matters
+  const char* reads;  // the files or settings that the check looks at, for --list
+  const char* why;    // why the result matters
   Outcome (*judge)(const Facts& facts, const Thresholds& thresholds);
   Outcome (*judge_nodes)(const NodesFacts& nodes, const Thresholds& thresholds) = nullptr;
 
-  bool is_of_all_ranks = false;  // of the full tier only
+  bool is_of_all_ranks = false;  // needs all ranks: runs only in the full tier
 
   bool is_of_nodes() const { return judge_nodes != nullptr; }
 };
 
-// All there are, in the order of docs/doctor.md.
+// All checks, in the order of docs/doctor.md.
 const std::vector<Check>& check_table();
 
-// The check of that name; nullptr: there is none.
+// Returns the check of that name; nullptr: there is none.
 const Check* find_check(const std::string& name);
 
 Finding run_check(const Check& check, const Facts& facts, const Thresholds& thresholds);
 Finding run_check(const Check& check, const NodesFacts& nodes, const Thresholds& thresholds);
 
-// Names of checks and of groups, separated by ",", as --only and --skip have them. Throws
-// Error(kInvalidArgument) for an unknown one, with a suggestion; `flag` is for the message.
+// Parses names of checks and of groups, separated by ",", as in --only and --skip. Throws
+// Error(kInvalidArgument) for an unknown name, with a suggestion. `flag` is named in the message.
 std::vector<const Check*> parse_checks(const std::string& names, const std::string& flag);
 
-// Rows for check_table().
+// Parts of check_table().
 std::vector<Check> host_checks();
 std::vector<Check> network_checks();
 std::vector<Check> environment_checks();

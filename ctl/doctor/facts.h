@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts that the checks of `ddprunctl doctor` judge: all that was seen of this node, as values.
-// Gathering starts no work on a GPU and changes nothing. Questions that may block are asked in
+// Gathering them starts no work on a GPU and changes nothing. Questions that may block run in
 // processes of their own.
 #pragma once
 
@@ -20,17 +20,17 @@
 
 namespace ddprun::doctor {
 
-// A question to somebody who may keep silent.
+// A question to a service or device that may never answer.
 template <typename T>
 struct Asked {
-  std::string not_asked = "not asked";  // why; empty: asked
-  std::optional<T> answer;              // nullopt, although asked: none came in time
+  std::string not_asked = "not asked";  // why it wasn't asked; empty: it was asked
+  std::optional<T> answer;              // nullopt, although it was asked: no answer came in time
 };
 
 struct DirectorySpace {
   std::string path;
   int error = 0;                                  // errno
-  std::uint64_t total_bytes = 0, free_bytes = 0;  // without what is kept for root
+  std::uint64_t total_bytes = 0, free_bytes = 0;  // without the blocks reserved for root
   bool is_read_only = false;
 };
 
@@ -39,7 +39,7 @@ struct NameAnswer {
   std::vector<std::string> addresses;  // numeric
 };
 
-// How this node would reach the rendezvous.
+// The route from this node to the rendezvous.
 struct RouteAnswer {
   std::string failure;
   std::string interface, address;  // "eth0", "10.0.0.1"
@@ -49,25 +49,25 @@ struct RouteAnswer {
 struct EndpointAnswer {
   std::string failure;
   std::string version;
-  std::optional<double> skew_seconds;  // its clock before ours
+  std::optional<double> skew_seconds;  // the rendezvous' clock minus this node's
 };
 
 struct GpuMemoryAnswer {
-  bool is_known = false;  // false: there is no NVML here, or it broke
+  bool is_known = false;  // false: there is no NVML here, or it failed
   std::string holders;    // "GPU 0: 12.0 GiB by pid 71"
 };
 
 struct GpuStateAnswer {
-  bool is_known = false;  // likewise
+  bool is_known = false;  // false: there is no NVML here, or it failed
   std::vector<agent::GpuReading> readings;
 };
 
-// Which PyTorch, CUDA and NCCL a Python worker would load, by the names of what pip installed: no
-// Python is started.
+// The PyTorch, CUDA and NCCL that a Python worker would load. They are read from the names of the
+// installed packages: no Python is started.
 struct WorkerPackages {
   std::string folder;             // "/opt/venv/lib/python3.11/site-packages"; empty: no PyTorch
   std::string torch, cuda, nccl;  // "2.11.0+cu128", "12.8", "2.27.5"; empty: not known
-  std::string nccl_cuda;          // "12": of the CUDA that this NCCL is for
+  std::string nccl_cuda;          // "12": the CUDA version that this NCCL is built for
 };
 
 struct Facts {
@@ -91,28 +91,29 @@ struct Facts {
 struct FactsOptions {
   std::string root = "/";
   std::string endpoint, log_dir, state_dir;
-  // Asks the rendezvous; called in a process of its own.
+  // Asks the rendezvous. It is called in a process of its own.
   std::function<EndpointAnswer()> ask_endpoint;
-  std::uint64_t gpu_memory_bytes = 0;                // a holder of less isn't told of
-  std::function<bool(const char* check)> is_wanted;  // what no check wants isn't asked
-  std::chrono::milliseconds limit{500};              // for all that may block, together
+  std::uint64_t gpu_memory_bytes = 0;                // GPU processes that hold less aren't reported
+  std::function<bool(const char* check)> is_wanted;  // facts that no check wants aren't gathered
+  std::chrono::milliseconds limit{500};              // for all questions that may block, together
 };
 
-// One thread. Never longer than about the limit.
+// Gathers the facts. Takes hardly longer than `limit`. One thread.
 Facts gather_facts(const FactsOptions& options);
 
-// Reads files in this process: those that the kernel answers at once.
+// Reads, in this process, the files that the kernel answers at once.
 void read_files(const Root& root, Readings& files);
-// An adapter's firmware may take its time.
+// These two may block, since an adapter's firmware may answer slowly.
 Readings read_rdma_files(const Root& root);
 Readings read_link_speeds(const Root& root);
 
-// Folders where a worker's packages may be; the first one counts first. In order: the environment
-// of $PYTHON_EXEC, of this program's own folder, $VIRTUAL_ENV, $CONDA_PREFIX, then the system's.
+// Returns the folders where a worker's packages may be, the first choice first. The order: the
+// environment of $PYTHON_EXEC, of this program's own folder, $VIRTUAL_ENV, $CONDA_PREFIX, then the
+// system's.
 std::vector<std::string> package_prefixes(const Environment& environment,
                                           const std::string& own_folder);
 
-// The packages in the first prefix that has PyTorch.
+// Returns the packages in the first prefix that has PyTorch.
 WorkerPackages find_packages(const Root& root, const std::vector<std::string>& prefixes);
 
 }  // namespace ddprun::doctor

@@ -103,7 +103,7 @@ std::string version_in(const std::string& name, const std::string& package) {
   return name.substr(start, name.size() - start - kSuffix.size());
 }
 
-// "cuda: Optional[str] = '12.8'", or what stands behind "+cu" of the version: "128" → "12.8".
+// Reads "cuda: Optional[str] = '12.8'", else the "+cu128" of PyTorch's version: "12.8".
 std::string cuda_version(const std::string& version_py, const std::string& torch) {
   for (const std::string& line : lines_in(version_py)) {
     if (!line.starts_with("cuda")) continue;

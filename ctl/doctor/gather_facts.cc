@@ -27,7 +27,7 @@
 namespace ddprun::doctor {
 namespace {
 
-// Questions for processes of their own. An answer comes back as fields of a probe.
+// Questions that run in processes of their own. A probe returns the answer as fields.
 
 std::string field(const Probe::Fields& fields, std::size_t at) {
   return at < fields.size() ? fields[at] : "";
@@ -41,7 +41,7 @@ Probe::Fields look_at_directory(const std::string& path) {
   struct statvfs space;
   if (::statvfs(path.c_str(), &space) != 0) return {path, std::to_string(errno)};
   const auto bytes = [&](fsblkcnt_t blocks) { return std::to_string(blocks * space.f_frsize); };
-  // As df(1) counts it: blocks that only root may use are no part of the whole.
+  // Counts as df(1) does: blocks that only root may use are left out.
   return {path, "0", bytes(space.f_blocks - space.f_bfree + space.f_bavail), bytes(space.f_bavail),
           (space.f_flag & ST_RDONLY) != 0 ? "1" : "0"};
 }
@@ -70,14 +70,14 @@ NameAnswer name_of_fields(const Probe::Fields& fields) {
   return answer;
 }
 
-// `endpoint`: as --rdzv-endpoint has it; of several the first one counts. Sends no packet but the
-// name look-up's.
+// `endpoint` is as in --rdzv-endpoint; the first of several counts. Sends no packets except to look
+// up the name.
 Probe::Fields look_up_route(const std::string& endpoint) {
   try {
     const EndpointList list = parse_servers(endpoint, kDefaultRendezvousPort);
     if (!list.problem.empty()) return {list.problem};
     const SocketAddress peer = resolve(list.endpoints.front()).front();
-    // Connecting a datagram socket only asks the routing table.
+    // Connecting a datagram socket only looks up the route.
     const UniqueFd fd(::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const auto* target = reinterpret_cast<const sockaddr*>(&peer.storage);
     if (!fd || ::connect(fd.get(), target, peer.length) != 0) {
@@ -107,7 +107,7 @@ EndpointAnswer endpoint_of_fields(const Probe::Fields& fields) {
   return answer;
 }
 
-// The kernel's log from its start: a record per read of the device.
+// Reads the kernel's log from its start. Each read of the device returns one record.
 std::optional<std::string> read_kernel_log(const Root& root) {
   constexpr std::size_t kMostBytes = 8 << 20;
   const UniqueFd fd(::open(root.at("/dev/kmsg").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -147,7 +147,7 @@ GpuStateAnswer state_answer(const std::optional<std::string>& lines) {
   return answer;
 }
 
-// One question after the other, of one process.
+// Asks the GPU helper one question after the other.
 void ask_gpus(Facts& facts, std::uint64_t least_bytes, Deadline deadline) {
   using Lines = std::optional<std::string>;
   boost::asio::io_context io;
@@ -186,8 +186,8 @@ Facts gather_facts(const FactsOptions& options) {
   facts.host_name = host_name();
   facts.endpoint = options.endpoint;
 
-  // Questions that may block begin first.
-  std::vector<std::function<void()>> waits;  // for the answers
+  // Starts the questions that may block first.
+  std::vector<std::function<void()>> waits;  // these wait for the answers
   const auto ask = [&](auto& asked, const std::string& not_asked, const auto& question,
                        const auto& read) {
     asked.not_asked = not_asked;

@@ -19,17 +19,19 @@ std::string size_text(double bytes);
 // "940 Mb/s", "23.5 Gb/s".
 std::string rate_text(double bits_per_second);
 
-// Why nothing is known of a file: there is none here (skipped), or it can't be read (unknown).
+// Says why nothing is known of a file: it isn't there or may not be read (skipped), or it can't be
+// read or parsed (unknown).
 Outcome not_known(const Readings& files, const std::string& path);
 
-// For a question without an answer.
+// The outcome for a question that has no answer.
 template <typename T>
 Outcome no_answer(const Asked<T>& asked, const std::string& what) {
   return asked.not_asked.empty() ? unknown(what + ": no answer within the deadline")
                                  : skipped(asked.not_asked);
 }
 
-// A file with one number, which is to be at least `least`; `setting` is its name for sysctl(8).
+// Judges a file that holds one number, which must be at least `least`. `setting` is its name for
+// sysctl(8).
 Outcome at_least(const Facts& facts, const std::string& path, double least,
                  const std::string& setting);
 
@@ -41,7 +43,7 @@ struct Link {
 };
 std::vector<Link> links_up(const Readings& files);
 
-// Their speeds were asked for, and no answer came in time.
+// Whether the links' speeds were asked for, but no answer came in time.
 inline bool hides_speeds(const Facts& facts) {
   return facts.link_speeds.not_asked.empty() && !facts.link_speeds.answer;
 }
@@ -50,18 +52,18 @@ Outcome no_speeds();
 // A port of an RDMA adapter.
 struct RdmaPort {
   std::string name;   // "mlx5_0 port 1"
-  std::string start;  // of its files' paths: "/sys/class/infiniband/mlx5_0/ports/1"
+  std::string start;  // where the paths of its files begin: "/sys/class/infiniband/mlx5_0/ports/1"
   bool is_ethernet = false, is_active = false;
 };
 std::vector<RdmaPort> rdma_ports(const Readings& files);
 
-// The CPUs that this process may use; nullopt: not known.
+// Returns the CPUs that this process may use; nullopt: not known.
 std::optional<CpuSet> own_cpus(const Readings& files);
 
-// The version of NVIDIA's loaded driver: "550.54.15"; "" if there is none.
+// Returns the version of the loaded NVIDIA driver: "550.54.15"; "" if there is none.
 std::string driver_version(const Readings& files);
 
-// PCI addresses of NVIDIA's GPUs that no virtual machine has.
+// Returns the PCI addresses of NVIDIA GPUs, without those that are given to a virtual machine.
 std::vector<std::string> nvidia_gpus(const Readings& files);
 
 // "a, b and 3 more".

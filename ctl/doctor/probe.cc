@@ -21,9 +21,9 @@
 namespace ddprun::doctor {
 namespace {
 
-constexpr char kEndOfAnswer = '\x04';  // behind the last field's NUL
+constexpr char kEndOfAnswer = '\x04';  // comes after the last field's NUL
 
-// Without this, a reader of our output would wait for a stuck probe, too.
+// Without this, a program that reads our output would also wait for a stuck probe.
 void leave_standard_streams() {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
@@ -46,7 +46,7 @@ void leave_standard_streams() {
 Probe::Probe(const std::function<Fields()>& question) {
   Pipe pipe = make_pipe();
   answer_ = std::move(pipe.read_end);
-  // This program is small and has one thread: a copy of it costs less than another program.
+  // Forking is cheaper than starting another program: this one is small and has one thread.
   pid_ = ::fork();
   if (pid_ < 0) throw_system_error("fork", errno);
   if (pid_ == 0) answer_and_end(question, pipe.write_end.get());
@@ -58,7 +58,7 @@ Probe::Probe(Probe&& other) noexcept
 Probe::~Probe() {
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, WNOHANG);  // who can't end yet is init's
+  ::waitpid(pid_, nullptr, WNOHANG);  // not reaped if it can't end yet: init will do that
 }
 
 std::optional<Probe::Fields> Probe::answer(Deadline deadline) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A question that may never be answered (a name server, a file server, a sick adapter). A process
-// of its own asks it: one that is stuck in the kernel can be left behind.
+// Asks a question that may never be answered (of a name server, a file server, a broken adapter).
+// It is asked in a process of its own, which is left behind if it hangs in the kernel.
 #pragma once
 
 #include <sys/types.h>
@@ -19,14 +19,14 @@ class Probe {
  public:
   using Fields = std::vector<std::string>;
 
-  // Begins to ask. `question` is called in a copy of this process, which must have one thread; what
-  // it returns (no NUL inside) or throws is the answer. Throws as throw_system_error.
+  // Starts to ask. `question` runs in a fork of this process, which must have one thread. Its
+  // result (without NUL), or an exception, is the answer. Throws as throw_system_error.
   explicit Probe(const std::function<Fields()>& question);
-  ~Probe();  // SIGKILL, where it hasn't answered; never waits
+  ~Probe();  // sends SIGKILL if there is no answer yet; never waits
   Probe(Probe&& other) noexcept;
   Probe& operator=(Probe&&) = delete;
 
-  // nullopt: none by then, or it broke. Once.
+  // Returns the answer. nullopt: none came in time, or the question threw. May be called once.
   std::optional<Fields> answer(Deadline deadline);
 
  private:

@@ -46,7 +46,7 @@ void print_finding(std::ostream& table, const Finding& finding) {
   if (!outcome.fix.empty()) table << indent << "fix: " << outcome.fix << '\n';
 }
 
-// "ok      31: rmem_max, …", broken where a line gets long.
+// Prints "ok      31: rmem_max, …", and breaks long lines.
 void print_names(std::ostream& table, const Report& report, Verdict verdict) {
   constexpr std::size_t kLineWidth = 100;
   const std::size_t count = count_of(report, verdict);
@@ -75,14 +75,13 @@ std::string summary(const Report& report) {
 }
 
 constexpr std::size_t kMostRows = 40;
-constexpr std::size_t kMostDifferent = 3;  // findings of one check and verdict
+constexpr std::size_t kMostDifferent = 3;  // most findings of one check and verdict
 
 bool is_same(const Outcome& one, const Outcome& other) {
   return one.verdict == other.verdict && one.seen == other.seen && one.fix == other.fix;
 }
 
-// Merges the findings of one check. If each node has seen something else, one of them stands for
-// all.
+// Merges the findings of one check. If they differ too much, one of them stands for all.
 std::vector<Finding> merge_findings(std::vector<Finding> found) {
   std::vector<Finding> merged;
   for (const Verdict verdict : kWorstFirst) {
@@ -134,7 +133,8 @@ json::object report_object(const Report& report) {
           {"findings", std::move(findings)}};
 }
 
-// Bandwidth and round trip of each pair that was measured, as rows; empty: of none.
+// Returns the table of measured pairs, a row with bandwidth and round trip for each; empty: no pair
+// was measured.
 std::string pairs_table(const NodesFacts& nodes) {
   std::vector<PairMeasure> pairs = nodes.pairs;
   std::stable_sort(pairs.begin(), pairs.end(), [](const PairMeasure& a, const PairMeasure& b) {
@@ -256,7 +256,7 @@ std::string nodes_table(const Report& report, const NodesFacts& nodes, bool show
   if (is_about_ways || shows_all) middle = pairs_table(nodes);
   if (!middle.empty()) middle = "pairs, the slowest first:\n" + middle;
   for (const std::string& note : nodes.notes) middle += "note: " + one_line(note) + "\n";
-  // Before the last line, which sums up.
+  // The lines are inserted before the last line, the summary.
   const std::size_t last = table.rfind('\n', table.size() - 2);
   return table.insert(last == std::string::npos ? 0 : last + 1, middle);
 }

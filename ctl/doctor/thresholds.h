@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From which figures on a check warns or fails: defaults, and a cluster's own from a TOML file.
-// Pure, but for from_file().
+// The limits from which a check warns or fails: defaults, and a cluster's own ones from a TOML
+// file. Pure, but for from_file().
 #pragma once
 
 #include <map>
@@ -17,22 +17,22 @@ struct Threshold {
   const char* meaning;
 };
 
-// All there are, in the order of docs/doctor.md.
+// All thresholds, in the order of docs/doctor.md.
 const std::vector<Threshold>& threshold_table();
 
 class Thresholds {
  public:
-  // `key` is one of the table's.
+  // `key` must be in the table.
   double at(const std::string& key) const;
   void set(const std::string& key, double value) { changed_[key] = value; }
-  // Checks and groups that are left out: `skip = ["gpu_xid", "rdma"]`, joined by ",".
+  // Names of checks and groups to leave out, joined by ",". From `skip = ["gpu_xid", "rdma"]`.
   const std::string& skip() const { return skip_; }
   void skip_too(const std::string& name) { skip_ += (skip_.empty() ? "" : ",") + name; }
 
-  // Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, an unknown key (with a
-  // suggestion), a value that is no number or negative.
+  // Throws Error(kInvalidArgument) "path:line: what is wrong", if the text is not TOML, or has an
+  // unknown key (with a suggestion), or a value that is negative or no number.
   static Thresholds parse(std::string_view text, const std::string& path);
-  // Throws the same errors, and one if the file can't be read.
+  // Throws the same errors, and also if the file can't be read.
   static Thresholds from_file(const std::string& path);
 
  private:

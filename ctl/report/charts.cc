@@ -15,7 +15,7 @@ using ctl::clock_text, ctl::count_text, ctl::percent_text, ctl::seconds_text, ct
 
 namespace {
 
-constexpr std::size_t kMostBars = 24;  // of rounds
+constexpr std::size_t kMostBars = 24;  // rounds that are shown
 constexpr std::size_t kFewNodes = 8, kFewRanks = 16;
 
 json::object bar_of(const std::string& name, const PhaseSeconds& seconds) {
@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  // `phases`: those that took time, in the order of the legend.
+  // `phases` lists those that took time, in the order of the legend.
   json::object bars_plot(json::array bars) const {
     json::array phases;
     for (std::size_t phase = 0; phase < kNumPhases; ++phase) {
@@ -55,7 +55,7 @@ class Maker {
     return {{"kind", "bars"}, {"phases", std::move(phases)}, {"bars", std::move(bars)}};
   }
 
-  // The last rounds, and what is left out.
+  // The first round that the bars show, and a text if rounds are left out.
   std::size_t first_bar() const {
     return facts_.rounds.size() > kMostBars ? facts_.rounds.size() - kMostBars : 0;
   }

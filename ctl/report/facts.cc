@@ -31,7 +31,8 @@ std::string utc_of(double seconds) {
   return utc_text(WallTime(std::chrono::duration_cast<WallTime::duration>(Seconds(seconds))));
 }
 
-// As far as events tell: the first step and what was done again is not told apart from training.
+// Estimates the phases from events. They don't separate the first step and repeated steps from
+// training.
 PhaseSeconds phases_by_events(const RoundFacts& round) {
   PhaseSeconds seconds{};
   const double began = round.began.value_or(0), ran = round.ran.value_or(began);
@@ -42,7 +43,7 @@ PhaseSeconds phases_by_events(const RoundFacts& round) {
 }
 
 void put_rounds(const Record& record, Facts& facts) {
-  double end = 0;  // of the round before
+  double end = 0;  // of the previous round
   for (const auto& [number, round] : record.rounds) {
     RoundSpan span{.facts = &round, .seconds = round.seconds.value_or(phases_by_events(round))};
     span.begin = round.began ? std::max(*round.began - span.seconds[kRendezvous], 0.0) : end;
@@ -78,7 +79,7 @@ void put_verdict(const Record& record, Facts& facts) {
     if (facts.reason.empty()) facts.reason = report.reason;
     if (!facts.exit_code) facts.exit_code = report.exit_code;
   }
-  // Without a verdict, the first failure is the last thing that is known.
+  // Without a verdict, the first failure is the last known fact.
   if (facts.first_failure.empty() && !record.failures.empty() && !facts.is_over) {
     const WorkerExit& first = record.failures.front();
     facts.first_failure = concat(
@@ -111,7 +112,8 @@ void put_job(const Record& record, Facts& facts) {
   }
 }
 
-// By its own time where ranks tell it: in the whole step each waits for the slowest.
+// Ranks are compared by their own time if they report it: the whole step includes waiting for the
+// slowest.
 void put_slow_ranks(const Record& record, Facts& facts) {
   const Readings& readings = record.readings;
   const TimeGrid& grid = readings.own.empty() ? readings.step : readings.own;
@@ -245,7 +247,7 @@ json::object round_of(const RoundSpan& span) {
           {"exits", counts_of(round.exits)}};
 }
 
-// By row: its values over the whole time.
+// Returns each row's statistics over the whole time.
 json::object rows_of(const TimeGrid& grid) {
   json::object object;
   for (const TimeGrid::Row& row : grid.rows()) {

@@ -19,13 +19,13 @@ using ctl::clock_text, ctl::count_text, ctl::seconds_text;
 namespace {
 
 constexpr std::size_t kMostTableRows = 60, kMostHeatLines = 128, kMostHeatSteps = 160;
-constexpr std::size_t kSeriesColours = 8;  // of the page; then lines are dashed
+constexpr std::size_t kSeriesColours = 8;  // the page has so many; further lines are dashed
 
 json::value value_of(std::optional<double> value) {
   return value ? json::value(rounded(*value)) : json::value(nullptr);
 }
 
-// `value(column)` of each column; null: not known.
+// Returns `value(column)` for each column; null: not known.
 template <typename Value>
 json::array values_of(const TimeGrid& grid, const Value& value) {
   json::array values;
@@ -40,7 +40,7 @@ json::object line_of(json::array values, bool dashed = false) {
   return {{"y", std::move(values)}, {"dashed", dashed}};
 }
 
-// Without lines. A column's value stands in the middle of it.
+// Makes a plot without its lines. A column's value is drawn at the middle of the column.
 json::object plot_for(const TimeGrid& grid, const GridChart& wanted, std::optional<double> top) {
   json::array marks;
   for (const double mark : wanted.marks) marks.push_back(rounded(mark));
@@ -104,7 +104,7 @@ std::string peak_text(const TimeGrid& grid, const GridChart& wanted) {
                 " at ", clock_text(peak->most_at));
 }
 
-// For values that fall or rise over all of the time.
+// Describes values that fall or rise over the whole time.
 std::string course_text(const TimeGrid& grid, const GridChart& wanted) {
   std::optional<double> first, last, lowest;
   std::size_t lowest_at = 0;
@@ -219,7 +219,7 @@ class Sums {
     const bool is_there = column < spreads_.size() && spreads_[column];
     return is_there ? std::optional(spreads_[column]->sum) : std::nullopt;
   }
-  // "mean 154 GB/s, at most 160 GB/s"
+  // Returns "mean 154 GB/s, at most 160 GB/s".
   std::string text(const Unit& unit) const {
     double sum = 0, most = 0, number = 0;
     for (const auto& spread : spreads_) {
@@ -235,7 +235,7 @@ class Sums {
   const std::vector<std::optional<Spread>> spreads_;
 };
 
-// The sums by name, over the columns of the longest grid.
+// Draws the sums by name, over the columns of the longest grid.
 Chart sums_of(const TimeGrid& longest, const std::vector<std::pair<const char*, Sums>>& named,
               const GridChart& wanted) {
   Chart chart = chart_for(longest, wanted, wanted.top);
@@ -314,7 +314,7 @@ std::vector<std::optional<Spread>> spreads_of(const TimeGrid& grid) {
 
 std::optional<double> top_without_peaks(std::vector<double> values) {
   constexpr std::size_t kFew = 20;
-  constexpr double kPeak = 2.5;  // times what nearly all are below
+  constexpr double kPeak = 2.5;  // times the value that nearly all are below
   if (values.size() < kFew) return std::nullopt;
   const auto most = static_cast<std::ptrdiff_t>(values.size() * 97 / 100);
   std::nth_element(values.begin(), values.begin() + most, values.end());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TimeGrid as a chart: a line for each of few rows, else how all of them spread. Pure.
+// Draws a TimeGrid as a chart: a line for each row if there are few, else the spread of all rows.
+// Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -13,7 +14,7 @@
 
 namespace ddprun::report {
 
-// A value as a text; the script has the same by the name (page/report.js).
+// Formats a value. The script (page/report.js) knows the same units by name.
 struct Unit {
   const char* name;
   std::string (*text)(double value);
@@ -23,46 +24,46 @@ inline constexpr Unit kSeconds{"seconds", ctl::seconds_text}, kBytes{"bytes", ct
 inline constexpr Unit kRate{"rate", ctl::rate_text};
 extern const Unit kWatts, kCelsius;
 
-// All rows in one column of a grid.
+// Statistics of all rows in one column of a grid.
 struct Spread {
   double least = 0, low = 0, middle = 0, high = 0, most = 0, sum = 0;  // low, high: p5, p95
   std::size_t worst = 0;                                               // the row with the most
 };
 std::vector<std::optional<Spread>> spreads_of(const TimeGrid& grid);
 
-// Rows by number where all names are numbers, else by name.
+// Sorts rows by number if all names are numbers, else by name.
 std::vector<std::size_t> rows_in_order(const TimeGrid& grid);
 
-// For a scale that few peaks, as of a first step, would dwarf: its end, above nearly all values.
-// nullopt: all can be shown.
+// Returns the end of a scale that cuts off a few high peaks, such as a first step's, and shows
+// nearly all values. nullopt: all values fit.
 std::optional<double> top_without_peaks(std::vector<double> values);
 
 struct GridChart {
   std::string id;
   Section section = Section::kSteps;
   std::string title;
-  const char* one = "rank";       // "rank", "node", "GPU"
-  bool names_are_numbers = true;  // "rank 3"; else a name says what it is
+  const char* one = "rank";       // a row's kind: "rank", "node", "GPU"
+  bool names_are_numbers = true;  // a row is shown as "rank 3"; false: by its name alone
   std::size_t most_lines = 16;
   Unit unit = kNumber;
-  bool names_worst = true;  // the one with the highest mean; false: means say little
+  bool names_worst = true;  // names the row with the highest mean; false: means say little
   bool from_zero = true, without_peaks = false, is_half = false;
   std::optional<double> top;
-  double seconds = 0;  // of the job
+  double seconds = 0;  // the job's length
   std::vector<double> marks;
 };
 
 Chart chart_of(const TimeGrid& grid, const GridChart& wanted);
 
-// The sum of all rows, one line. `wanted.most_lines` doesn't count.
+// Draws the sum of all rows as one line. Ignores `wanted.most_lines`.
 Chart sum_chart_of(const TimeGrid& grid, const GridChart& wanted);
 
-// Two grids' sums in one chart.
+// Draws the sums of two grids in one chart.
 Chart two_sums_chart_of(const TimeGrid& first, const char* first_name, const TimeGrid& second,
                         const char* second_name, const GridChart& wanted);
 
-// Each row over time, in this order from top to bottom. Several rows become one line where there
-// are many: the highest of them.
+// A heat map: one line for each row, from top to bottom in this order. With many rows, several
+// share a line, which shows the highest of their values.
 struct HeatMap {
   boost::json::object plot = {};
   std::size_t rows_of_line = 1;
@@ -70,7 +71,7 @@ struct HeatMap {
 HeatMap heat_map_of(const TimeGrid& grid, const std::vector<std::size_t>& order, const Unit& unit,
                     double seconds);
 
-// A plot's value. Five digits are more than a chart shows.
+// Rounds a value for a plot to five digits, which are more than a chart shows.
 double rounded(double value);
 
 }  // namespace ddprun::report

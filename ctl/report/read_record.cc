@@ -29,20 +29,20 @@ using ctl::percent_text, ctl::whole_text;
 using json_at::at;
 
 constexpr std::size_t kPieceBytes = 256 * 1024;
-constexpr std::size_t kFirstBytes = 64 * 1024;  // tell what a file is
+constexpr std::size_t kFirstBytes = 64 * 1024;  // enough to tell a file's kind
 constexpr std::size_t kMostSideBytes = std::size_t{16} << 20;
 constexpr std::size_t kMostFiles = 100'000;
-constexpr double kNearSeconds = 30 * 86'400.0;  // of clocks of one job
-constexpr std::size_t kMostJobsNamed = 8;       // jobs in an error
+constexpr double kNearSeconds = 30 * 86'400.0;  // clocks of one job differ by less
+constexpr std::size_t kMostJobsNamed = 8;       // most jobs that an error names
 constexpr std::size_t kMostEpochs = 10'000, kMostOutputLines = 20;
 
 struct File {
   std::string path;
   timespec changed{};
-  std::optional<EventKeys> events = {};  // of its first event
+  std::optional<EventKeys> events = {};  // of the file's first event
 };
 
-// A path that was given and can't be read: the user can name another.
+// Throws for a given path that can't be read: the user can name another.
 [[noreturn]] void refuse(const std::string& path, int error) {
   throw Error(ErrorCode::kInvalidArgument, "can't read " + path + ": " + errno_text(error));
 }
@@ -53,7 +53,7 @@ class Opened {
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (!fd_) refuse(path, errno);
   }
-  // Empty: its end.
+  // Returns the next piece. Empty: the file's end.
   std::string_view read(std::string& buffer) {
     ssize_t size = -1;
     do {
@@ -88,8 +88,8 @@ bool is_event_file(const fs::path& path) {
   return path.extension() == ".jsonl" && path.filename().string().starts_with("events.");
 }
 
-// Adds the files of `directory` that `is_wanted`. Each subdirectory goes to `deeper`, unless that
-// is null.
+// Adds the files of `directory` that `is_wanted` takes. Adds its subdirectories to `deeper`, unless
+// that is null.
 std::error_code add_files(const fs::path& directory, bool (*is_wanted)(const fs::path&),
                           std::vector<std::string>& files, std::vector<fs::path>* deeper) {
   std::error_code error;
@@ -117,7 +117,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     std::vector<fs::path> deeper;
     error = add_files(path, has_ending, inside, &deeper);
     if (error) refuse(path, error.value());
-    // With --log-dir each node's job has a directory there. One that others own may be closed.
+    // With --log-dir each node's job has a directory there. Those of other users may be unreadable.
     for (const fs::path& each : deeper) add_files(each, is_event_file, inside, nullptr);
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
@@ -146,7 +146,7 @@ File looked_at(const std::string& path) {
   return file;
 }
 
-// The time of the first event of all; nodes whose clocks are far from most others' are left out.
+// Returns the earliest time, without nodes whose clock is far from most others'.
 double origin_of(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const double middle = times[times.size() / 2];
@@ -191,7 +191,7 @@ NamedTexts failure_facts(const json::value& failure) {
   return facts;
 }
 
-// `ddprun --report`. nullopt: the object is none.
+// Reads `ddprun --report`. nullopt: the object is another one.
 std::optional<EndReport> end_report_of(const json::value& object) {
   const json::value& job = at(object, "job");
   if (!job.is_object() || at(object, "written_by").is_null() || at(object, "state").is_null()) {
@@ -216,7 +216,7 @@ std::optional<EndReport> end_report_of(const json::value& object) {
   return report;
 }
 
-// `train --json`. nullopt: the object is none.
+// Reads `train --json`. nullopt: the object is another one.
 std::optional<TrainSummary> train_summary_of(const json::value& object) {
   const json::value& epochs = at(object, "epochs");
   if (!epochs.is_array() || at(object, "world_size").is_null()) return std::nullopt;
@@ -243,13 +243,13 @@ std::optional<TrainSummary> train_summary_of(const json::value& object) {
   return summary;
 }
 
-// Null: it is no JSON.
+// Null: the file isn't JSON.
 json::value side_value(const File& file) {
   boost::system::error_code error;
   return parsed_json(beginning_of(file.path, kMostSideBytes), error);
 }
 
-// Reads the files that are no events: each is one object, or none of ours.
+// Reads the files that have no events. Each has one object, which may be foreign.
 void read_side_files(std::vector<File>& files, Record& record) {
   // The file that was written last counts.
   std::stable_sort(files.begin(), files.end(), [](const File& a, const File& b) {
@@ -279,7 +279,7 @@ void read_side_files(std::vector<File>& files, Record& record) {
   }
 }
 
-// Which job: as named, or the first that a file has. Empty: none.
+// Returns the job of the first file that has one. Empty: none has.
 std::string job_of(const std::vector<File>& files) {
   for (const File& file : files) {
     if (file.events) return file.events->job;
@@ -336,7 +336,7 @@ Record read_record(const std::vector<std::string>& paths, const std::string& job
   for (const File& file : files) {
     if (file.events) (file.events->job == record.job ? times : others).push_back(file.events->time);
   }
-  if (times.empty()) times = others;  // the job's events are further down
+  if (times.empty()) times = others;  // no file begins with an event of this job
   if (!times.empty()) record.origin = origin_of(std::move(times));
   RecordReader reader(record);
   for (const File& file : files) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a job's record, found and read. Blocking.
+// Finds and reads the files of a job's record. Blocking.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +12,33 @@
 
 namespace ddprun::report {
 
-// `paths`: files, and directories: each *.json and *.jsonl of one, and the events.*.jsonl of its
-// subdirectories (those of --log-dir). `job`: which one, where there are several; empty: the only
-// one. Throws Error(kInvalidArgument): there is no record of that job; or there are several and
-// none is named; or one can't be read. Error(kSystem) names what fails while it is read.
+// Reads the job's record. `paths` has files and directories. A directory stands for its *.json and
+// *.jsonl, and for the events.*.jsonl of its subdirectories (those of --log-dir). `job` names the
+// job; empty: the only one. Throws Error(kInvalidArgument) if it has no record, if there are
+// several jobs and none is named, or if a file can't be read. Error(kSystem) names what fails while
+// it is read.
 Record read_record(const std::vector<std::string>& paths, const std::string& job);
 
-// ddprun's longest line, a verdict with its ledger, has less than 100 KiB.
+// The longest line that is read. ddprun's own longest, a verdict with its ledger, has less than 100
+// KiB.
 inline constexpr std::size_t kMostLineBytes = std::size_t{1} << 20;
 
-// Lines out of the pieces in which a file is read. Pure.
+// Makes lines from the pieces in which a file is read. Pure.
 class LineSplitter {
  public:
-  // `take` gets each line without its end. A line longer than kMostLineBytes is cut there, so it is
-  // no JSON any more.
+  // Calls `take` with each line, without its end. A line longer than kMostLineBytes is cut there,
+  // so it isn't JSON any more.
   explicit LineSplitter(std::function<void(std::string_view)> take) : take_(std::move(take)) {}
 
   void add(std::string_view piece);
-  // The file is over: what is left is a line that was cut.
+  // Called at the end of the file: takes a last line that has no end.
   void end();
 
  private:
   void keep(std::string_view part);
 
   const std::function<void(std::string_view)> take_;
-  std::string begun_;  // of a line whose end has not come
+  std::string begun_;  // the begin of a line whose end has not come
 };
 
 }  // namespace ddprun::report

@@ -4,7 +4,7 @@
 namespace ddprun::report {
 namespace {
 
-// The length of a reading of one moment, so that it counts.
+// A reading without length counts as this long, in seconds.
 constexpr double kMoment = 0.001;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contents of a job's files, put together. Plain data; its size has a bound whatever they say.
+// The contents of a job's files, put together. Plain data, of bounded size whatever the files hold.
 // Times are seconds since Record::origin.
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace ddprun::report {
 
-// Readings of many ranks or nodes over a job's time. Each has a row. The columns of time become
-// twice as wide whenever there would be too many.
+// Readings of many ranks or nodes over a job's time. Each rank or node has a row. Columns of time
+// become twice as wide when there would be too many of them.
 class TimeGrid {
  public:
   static constexpr std::size_t kMostColumns = 512;
@@ -27,26 +27,26 @@ class TimeGrid {
 
   struct Row {
     std::string name;
-    double sum = 0, seconds = 0;  // of value × seconds, and how long there was a value
+    double sum = 0, seconds = 0;  // sum of value × seconds; seconds with a value
     double least = 0, most = 0;   // of single readings
     double most_at = 0;
 
     double mean() const { return seconds > 0 ? sum / seconds : 0; }
   };
 
-  // The number of the row with this name, which is made where there is none. nullopt: there are
-  // too many.
+  // Returns the number of the row with this name, and makes the row if there is none. nullopt:
+  // there are too many.
   std::optional<std::size_t> row(const std::string& name);
 
-  // `value` was so from `begin` to `end`, in seconds since the job began; of no length: for a
-  // moment. Finite.
+  // Adds a value that held from `begin` to `end`, in seconds since the job began. With begin = end
+  // it held for a moment. All three are finite.
   void add(std::size_t row, double begin, double end, double value);
 
   bool empty() const { return num_columns_ == 0; }
   const std::vector<Row>& rows() const { return rows_; }
-  std::size_t num_columns() const { return num_columns_; }  // up to the last with a value
+  std::size_t num_columns() const { return num_columns_; }  // up to the last one with a value
   double width() const { return width_; }
-  // The mean of the row in that column. nullopt: no reading says.
+  // Returns the mean of the row in that column. nullopt: it has no reading there.
   std::optional<double> at(std::size_t row, std::size_t column) const;
 
  private:
@@ -65,16 +65,16 @@ class TimeGrid {
 };
 
 inline constexpr std::size_t kNumPhases = 10;
-// The rendezvous' ledger (docs/rendezvous.md, "Where the time went"), in a round's order.
+// Phases of the rendezvous' ledger (docs/rendezvous.md, "Where the time went"), in a round's order.
 inline constexpr std::array<std::string_view, kNumPhases> kPhaseKeys = {
     "rendezvous", "warming", "spawn",  "communicators", "first_step",
     "running",    "redone",  "detect", "stop",          "delay"};
-// As the status page names them.
+// Names of the phases, as on the status page.
 inline constexpr std::array<std::string_view, kNumPhases> kPhaseNames = {
     "rendezvous", "imports",    "start",    "communicators", "first step",
     "training",   "done again", "noticing", "stopping",      "crash loop's delay"};
 using PhaseSeconds = std::array<double, kNumPhases>;
-// Its place in all of these.
+// A phase's index in these arrays.
 consteval std::size_t phase_index(std::string_view key) {
   return static_cast<std::size_t>(std::ranges::find(kPhaseKeys, key) - kPhaseKeys.begin());
 }
@@ -83,20 +83,20 @@ struct RoundFacts {
   std::int64_t round = 0;
   std::int64_t num_nodes = 0, world_size = 0;
   bool in_place = false;
-  double waited_seconds = 0;                  // before it, the longest of a node
+  double waited_seconds = 0;                  // the longest wait of a node before it
   std::optional<double> began;                // on the first node
-  std::optional<double> ran;                  // all workers that are told of ran
-  std::optional<double> ended;                // the last word of it
-  std::set<std::int64_t> nodes;               // node ranks that told of it
+  std::optional<double> ran;                  // when all known workers ran
+  std::optional<double> ended;                // its last event
+  std::set<std::int64_t> nodes;               // ranks of the nodes whose events tell of it
   std::map<std::string, std::int64_t> exits;  // by kind
   std::string cause;                          // why it ended before the job did
-  std::set<std::string> frameworks;           // of its ranks' programs, the first ones
-  std::int64_t steps_skipped = 0;             // by the gradient scaler of one rank, the most
+  std::set<std::string> frameworks;           // of its ranks' programs, only the first few
+  std::int64_t steps_skipped = 0;             // by one rank's gradient scaler; the highest count
   // From the ledger:
   std::optional<PhaseSeconds> seconds;
   std::int64_t first_step = 0, last_step = 0, steps_redone = 0;
   std::int64_t num_warm = 0;
-  std::string cold;  // why not all are warm; empty: they are, or nobody asked
+  std::string cold;  // why not all workers were warm; empty: all were, or none was to be
   std::string first_failure;
   std::vector<std::string> went, stragglers;
 };
@@ -127,7 +127,7 @@ struct LedgerSums {
   PhaseSeconds seconds{};
 };
 
-// `ddprun --report`, as far as it is shown.
+// `ddprun --report`, as far as the page shows it.
 struct EndReport {
   std::string job = {}, state = {}, reason = {}, program = {}, began = {}, ended = {};
   std::optional<std::int64_t> exit_code = {};
@@ -142,7 +142,7 @@ struct Epoch {
   std::optional<double> train_loss, test_loss, test_accuracy, samples_per_second;
 };
 
-// `train --json`, as far as it is shown.
+// `train --json`, as far as the page shows it.
 struct TrainSummary {
   std::vector<Epoch> epochs;
   std::vector<std::pair<std::string, std::string>> facts;
@@ -154,22 +154,21 @@ struct Source {
   std::string first_problem = {};                      // "line 7: …"
 };
 
-// The moment from which a rank's loss, known before, was no number (NaN, infinity) or beyond all
-// bounds.
+// The time from which a rank's loss, known before, was no number (NaN, infinity) or out of bounds.
 struct NoLoss {
   std::int64_t rank = 0;
   std::optional<std::int64_t> step;
   double at = 0;  // seconds since the job began
 };
 
-// Rows of ranks are named "0", "1", …; rows of machines by host; rows of GPUs "host GPU 0".
+// Rows are named "0", "1", … for ranks, by host for machines, and "host GPU 0" for GPUs.
 struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
   TimeGrid cpu, memory, received, sent, retransmits;
   TimeGrid gpu_use, gpu_memory, gpu_watts, gpu_celsius;
-  TimeGrid gpu_peak;              // of ranks: the memory that their tensors had at most
-  std::optional<NoLoss> no_loss;  // the first one
-  bool has_progress = false;      // some rank wrote its progress page
+  TimeGrid gpu_peak;              // rows are ranks: the most memory that their tensors had
+  std::optional<NoLoss> no_loss;  // the earliest one
+  bool has_progress = false;      // a rank wrote its progress page
 };
 
 struct Record {
@@ -179,7 +178,7 @@ struct Record {
   std::int64_t min_nodes = 0, max_nodes = 0, max_restarts = 0;
   std::map<std::int64_t, RoundFacts> rounds;
   std::map<std::string, NodeFacts> nodes;  // by host
-  std::vector<WorkerExit> failures;        // the first ones that ended badly by themselves
+  std::vector<WorkerExit> failures;        // the first workers that failed by themselves
   std::map<std::string, std::int64_t> exits;
   std::map<std::string, std::string> hosts_of_ranks;
   std::optional<Verdict> verdict;
@@ -187,9 +186,9 @@ struct Record {
   std::optional<EndReport> end_report;
   std::optional<TrainSummary> train;
   Readings readings;
-  std::int64_t lost = 0;                           // events that a full disk has cost
-  double last_word = 0;                            // of any node
-  std::map<std::string, std::int64_t> other_jobs;  // lines of each
+  std::int64_t lost = 0;                           // events lost because a disk was full
+  double last_word = 0;                            // the last event of any node
+  std::map<std::string, std::int64_t> other_jobs;  // lines of each other job
   std::vector<Source> sources;
   std::vector<std::string> passed_over;
 };

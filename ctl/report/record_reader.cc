@@ -21,12 +21,12 @@ using json_at::at, json_at::list;
 
 namespace {
 
-// More is no reading of anything, and its sums would soon be no numbers.
+// A larger number isn't a reading, and sums of such numbers would overflow.
 constexpr double kMostNumber = 1e30;
 constexpr double kMostCount = 9'007'199'254'740'992;  // 2^53
 
-// The number of `count` digits at the beginning of `text`. They are cut off, with the character
-// behind them.
+// Cuts a number of `count` digits, and the character after it, from the beginning of `text`.
+// Returns the number.
 std::optional<int> next_digits(std::string_view& text, std::size_t count, char behind) {
   if (text.size() <= count || text[count] != behind) return std::nullopt;
   const auto value = parsed_number<int>(text.substr(0, count));
@@ -35,9 +35,9 @@ std::optional<int> next_digits(std::string_view& text, std::size_t count, char b
   return value;
 }
 
-// A reading says how it was since the one before, unless that is longer ago: then one was lost.
+// A reading holds since the one before, if that is at most so many seconds ago: else one was lost.
 constexpr double kNodeInterval = 20;
-constexpr double kProgressInterval = 1800;  // said only when something changed: steps may be long
+constexpr double kProgressInterval = 1800;  // comes only after a change: steps may be long
 
 constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr std::size_t kMostHosts = 100'000;
@@ -51,7 +51,7 @@ void put(TimeGrid& grid, const std::string& row, double begin, double at,
 constexpr std::size_t kMostRounds = 10'000, kMostNodes = 100'000, kMostFailures = 1000,
                       kMostJobs = 1000, kMostNames = 16, kMostRankHosts = 100'000,
                       kMostFrameworks = 4, kMostFrameworkBytes = 256;
-constexpr double kLongestJob = 400 * 86'400.0;  // a clock that is further off is none
+constexpr double kLongestJob = 400 * 86'400.0;  // events with a time further off are wrong
 constexpr int kMostDepth = 16;
 
 json::value parsed(std::string_view text, json::monotonic_resource& memory) {
@@ -172,12 +172,12 @@ void RecordReader::rank(const json::value& entry, double at, std::int64_t round)
   const auto step = number_at(entry, "step_seconds");
   if (step && *step >= 0) {
     put_in(readings_.step, rank.step, *step);
-    // Communication that is not hidden is mostly waiting for others.
+    // Communication that isn't hidden is mostly waiting for other ranks.
     if (const auto exposed = number_at(entry, "exposed_seconds")) {
       put_in(readings_.own, rank.own, std::max(*step - *exposed, 0.0));
     }
   }
-  // Counted anew in each round.
+  // Samples are counted anew in each round.
   const auto samples = number_at(entry, "samples");
   if (samples && rank.samples && goes_on && *samples >= *rank.samples && at > rank.at) {
     put_in(readings_.samples, rank.sample_rate, (*samples - *rank.samples) / (at - rank.at));
@@ -288,7 +288,7 @@ void RecordReader::take(const Event& event) {
   if (event.name == "exit") return exit(event);
   if (event.name == "restart") return restart(event);
   if (event.name == "verdict") return verdict(event);
-  // Another event is one of a newer ddprun: nothing that is known here depends on it.
+  // Other events come from a newer ddprun, and nothing here depends on them.
 }
 
 RoundFacts* RecordReader::round_of(const Event& event) {
@@ -371,7 +371,7 @@ void RecordReader::verdict(const Event& event) {
   if (RoundFacts* round = round_of(event)) later(round->ended, event.at);
   const json::value& sums = at(event.keys, "ledger");
   if (sums.is_object()) ledger(sums);
-  // All nodes have the same, but for one that was cut off and decided alone: that is the rarer.
+  // All nodes have the same verdict, except one that was cut off and decided alone, which is rare.
   const bool is_better =
       !record_.verdict || sums.is_object() || (!record_.ledger && event.at > record_.verdict->at);
   if (!is_better) return;

@@ -19,7 +19,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::size_t kMostRoundRows = 200, kMostRows = 200;
 
-// Pieces of HTML. A text that they get becomes text, never markup.
+// These make pieces of HTML. Their texts are escaped, never markup.
 
 std::string element(const std::string& tag, const std::string& text) {
   return concat('<', tag, '>', html_text(text), "</", tag, '>');
@@ -45,7 +45,7 @@ std::string pairs_of(const std::string& style, const Pairs& pairs) {
 }
 
 std::string table_of(const Table& table, const std::string& caption) {
-  // The keyboard can reach it, since it scrolls.
+  // The element scrolls, so the keyboard must reach it.
   std::string html = concat("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"",
                             html_text(caption), "\"><table><caption>", html_text(caption),
                             "</caption><thead><tr>");
@@ -76,7 +76,7 @@ std::string figure_of(const Chart& chart) {
                 "</details></figure>\n");
 }
 
-// The charts' values by their ids. No text in them can end the element.
+// Returns the charts' values by id, as a script element. No text in them can end that element.
 std::string plots_of(const std::vector<Chart>& charts) {
   boost::json::object plots;
   for (const Chart& chart : charts) plots[chart.id] = chart.plot;
@@ -87,7 +87,7 @@ std::string plots_of(const std::vector<Chart>& charts) {
   return html + "</script>\n";
 }
 
-// As the sentence "3 …" goes on.
+// Completes a sentence that begins with a number: "3 succeeded".
 std::string end_text(const std::string& kind) {
   if (kind == "success") return "succeeded";
   if (kind == "error") return "failed with an exit code";
@@ -342,7 +342,7 @@ class Page {
     };
     Table table{.heads = {"host", "node rank", "workers", "CPU", "memory", "received", "sent",
                           "last word"}};
-    // In their ranks' order.
+    // Sorted by node rank.
     std::vector<std::pair<std::int64_t, const std::string*>> order;
     for (const auto& [host, node] : record_.nodes) {
       order.emplace_back(node.node_rank.value_or(INT64_MAX), &host);

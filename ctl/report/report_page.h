@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report as one HTML document that asks for nothing outside itself. All texts, numbers and
-// tables are in it; its own script draws the charts. Pure.
+// Makes the report: one HTML document that loads nothing from outside. It holds all texts, numbers
+// and tables, and the script that draws the charts. Pure.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ namespace ddprun::report {
 
 std::string report_page(const Record& record, const Facts& facts, const std::vector<Chart>& charts);
 
-// As the text of an element or the value of an attribute.
+// Escapes text for use inside an element, or as an attribute's value.
 std::string html_text(std::string_view text);
 
-// The files of page/ and common/web/, as they were at build time (page/page.cmake).
+// The files of page/ and common/web/, built into the program (page/page.cmake).
 extern const std::string_view kReportStyle, kReportScript;
-extern const std::string_view kReportPolicy;  // lets a browser use these, and ask for nothing
-extern const std::string_view kReportIcon;    // a <link> with its picture in it
+extern const std::string_view kReportPolicy;  // allows the browser only these two
+extern const std::string_view kReportIcon;    // a <link> that contains the picture
 
 }  // namespace ddprun::report

@@ -23,9 +23,9 @@ constexpr char kPage[] = "the page";
 
 using Lines = std::vector<std::string>;
 
-constexpr std::size_t kMostParts = 32;  // of an entry's ranks, "0–3, 7"
-constexpr std::size_t kMostStates = 4;  // that one header names
-constexpr std::size_t kMostHosts = 8;   // words for them
+constexpr std::size_t kMostParts = 32;  // of an entry's ranks, as in "0–3, 7"
+constexpr std::size_t kMostStates = 4;  // states that one header names
+constexpr std::size_t kMostHosts = 8;   // words for an entry's hosts
 constexpr std::size_t kMaxHostBytes = 256;
 
 struct Stack {
@@ -33,12 +33,12 @@ struct Stack {
   Lines python, native;
 };
 
-// Ranks that are at the same place, or have no stack for the same reason.
+// Ranks at the same place, or without a stack for the same reason.
 struct Entry {
   std::vector<int> ranks;
   Lines hosts;
   std::map<std::string, std::size_t> states;  // how many ranks are in each
-  Lines python, native;                       // to be shown
+  Lines python, native;                       // frames to show
   std::set<std::string> notes;
 };
 
@@ -59,7 +59,7 @@ Stack read_stack(const Lines& lines) {
       stack.native.push_back(one_line(line));
     }
   }
-  // The kernel doesn't say where it runs, the stack does.
+  // The kernel doesn't know where a running rank is, but the stack does.
   if (stack.state == "running" && !stack.native.empty())
     stack.state += " in " + stack.native.front();
   return stack;

@@ -39,7 +39,7 @@ class Words {
   std::vector<std::string> words_;
 };
 
-// The nodes of a job that says their number: "2", "2:4".
+// Returns the number of nodes as --nnodes has it: "2", "2:4". The job must give one.
 std::string nodes_text(const JobFile& job) {
   const std::string least = std::to_string(job.min_nodes);
   return job.min_nodes == job.max_nodes ? least : least + ":" + std::to_string(job.max_nodes);
@@ -52,7 +52,7 @@ void add_limits(const JobFile& job, Words& words) {
   words.add("worker-io", job.limits.io);
 }
 
-// Unset: only the node knows.
+// Unset: only the node can know the number.
 std::optional<int> workers_of_node(const JobFile& job) {
   if (job.workers_per_node.empty()) return 1;
   const std::string& text = job.workers_per_node;
@@ -62,12 +62,13 @@ std::optional<int> workers_of_node(const JobFile& job) {
 }
 
 struct Decided {
-  std::string_view flag;    // as a key: "nproc_per_node"
-  std::string_view key;     // of the job file, that says it; empty: leave it out
-  std::string_view places;  // where it is so; empty: everywhere; "ssh": elsewhere leave it out
+  std::string_view flag;    // named as a key: "nproc_per_node"
+  std::string_view key;     // the job file's key that decides it; empty: leave the flag out
+  std::string_view places;  // where it is decided; empty: everywhere; "ssh": elsewhere leave it out
 };
 
-// A rendezvous of the user's own is one that Slurm's, Kubernetes' and ssh's nodes can meet at.
+// The flags that decided_flags() finds. Those of the rendezvous are found only for standing agents:
+// other nodes can meet at the user's own one.
 constexpr std::array kDecided = {
     Decided{"nnodes", "nodes", ""},
     Decided{"nproc_per_node", "workers_per_node", ""},
@@ -77,7 +78,7 @@ constexpr std::array kDecided = {
     Decided{"node_rank", "", ""},
     Decided{"master_addr", "", ""},
     Decided{"master_port", "", ""},
-    Decided{"local_addr", "", ""},  // of one node
+    Decided{"local_addr", "", ""},  // it is of one node only
     Decided{"hosts", "to.ssh.hosts", "ssh"},
     Decided{"hostfile", "to.ssh.hostfile", "ssh"},
     Decided{"include_hosts", "to.ssh.include", "ssh"},
@@ -97,8 +98,8 @@ constexpr std::array kDecided = {
     Decided{"tls_key", "to.nodes.tls_key", "nodes"},
 };
 
-// The lines "KEY = VALUE  # WHO", by KEY, for values that somebody has given. A default is a
-// comment.
+// Returns the lines "KEY = VALUE  # WHO" by KEY, for values that somebody gave. Defaults are
+// comments, and are left out.
 std::map<std::string_view, std::string_view> said_in(std::string_view config) {
   std::map<std::string_view, std::string_view> said;
   while (!config.empty()) {
@@ -109,8 +110,8 @@ std::map<std::string_view, std::string_view> said_in(std::string_view config) {
   return said;
 }
 
-// The output of `ddprun --show-config` with the flags that a job means. Empty, and Error: as
-// check_flags().
+// Returns the output of `ddprun --show-config` with the job's flags. Returns an empty text, and
+// throws Error, as check_flags() does.
 std::string config_of(const JobFile& job, const std::string& ddprun) {
   JobFile here = job;
   here.ddprun.clear();
@@ -244,7 +245,7 @@ std::optional<std::chrono::milliseconds> shown_time(std::string_view config,
   const std::string start = key + " = ";
   while (!config.empty()) {
     std::string_view line = take_until(config, "\n");
-    if (line.starts_with('#')) line.remove_prefix(1);  // by default
+    if (line.starts_with('#')) line.remove_prefix(1);  // a default is a comment
     if (!line.starts_with(start)) continue;
     std::string_view value = line.substr(start.size());
     value = value.substr(0, value.find("  #"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of ddprun that a job file means. Also the ranks that the job's nodes will have,
-// as far as the file says, and the flags that are not the job's to say. Pure, but where this
-// machine's own ddprun is asked.
+// Makes ddprun's command line from a job file, and computes the ranks of the job's nodes as far as
+// the file tells. Also checks for flags that a job file must not have. Pure, except where this
+// machine's ddprun is run.
 #pragma once
 
 #include <chrono>
@@ -17,46 +17,47 @@ namespace ddprun::submit {
 
 // A scheduler's part in the command line.
 struct CommandTraits {
-  std::string ddprun = "ddprun";    // where it is, unless the job file says so
-  std::string default_nodes = "1";  // for a job that says none; empty: then no --nnodes
-  bool says_nodes = true;           // else the scheduler adds --nnodes itself
-  std::vector<std::string> flags;   // of the scheduler: before the job's own
+  std::string ddprun = "ddprun";    // its path, unless the job file has one
+  std::string default_nodes = "1";  // if the job says no number; empty: then no --nnodes
+  bool says_nodes = true;           // false: the scheduler adds --nnodes itself
+  std::vector<std::string> flags;   // the scheduler's, put before the job's own
 };
 
-// ddprun, its flags in the order of docs/submit.md (those of [restarts] by name), PROGRAM and its
-// arguments. No value of `environment` is in it.
+// Returns ddprun, its flags in the order of docs/submit.md (those of [restarts] by name), PROGRAM
+// and its arguments. It has no values of `environment`.
 std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits& traits);
 
-// The ranks at a place that gives them to nodes in its own order. `node` is the name of each, where
-// "#" is its number: "node # of the step". Has the most nodes that the job can have, spares last.
+// Returns the ranks where the scheduler numbers the nodes itself. `node` is the name for each, with
+// "#" for its number: "node # of the step". Has as many nodes as the job can have, spares last.
 std::vector<RankRow> rank_map(const JobFile& job, const std::string& node);
 
-// Notes on what the map takes for granted; empty: nothing.
+// Notes on what rank_map() assumes; empty: nothing.
 std::vector<std::string> rank_notes(const JobFile& job);
 
-// How many nodes it asks for: at least, at most, spares among them.
+// The number of nodes that a job asks for, with spares.
 struct NodeCount {
   int least = 1, most = 1;
 };
 NodeCount nodes_wanted(const JobFile& job);
 
-// A key of the job file, or the place that it is submitted to, decides the matter of some flags of
-// ddprun. Slots are counted and nodes are asked for by these, so that `flags` can't say otherwise.
-// Returns a line for each such flag in a job file's `flags` at `place` ("nodes"): which flag, and
-// what to use in its place. Both texts are of --show-config, for the job's command line without its
-// `flags` and with them. ddprun itself has read them, so every spelling counts.
+// Some flags of ddprun are decided by a key of the job file, or by the scheduler. Slots and nodes
+// are counted from these, so a job file's `flags` must not change them. Returns a line for each
+// such flag at `place` ("nodes"): the flag, and what to use instead. `without` and `with` are texts
+// of --show-config, for the job without its `flags` and with them. ddprun has parsed them, so every
+// spelling is found.
 std::vector<std::string> decided_flags(std::string_view place, std::string_view without,
                                        std::string_view with);
 
-// The ddprun beside the running program; "ddprun" where there is none.
+// Returns the path of the ddprun beside this program; "ddprun" if there is none.
 std::string ddprun_beside();
 
-// The output of `ddprun --show-config` with the job's flags; empty: there is no ddprun here, or it
-// is of another kind. Throws Error(kInvalidArgument): a line for each thing that it refuses, or for
-// each of the job's `flags` that others decide at `place` (see decided_flags()).
+// Returns the output of `ddprun --show-config` with the job's flags; empty: there is no ddprun
+// here, or it is of another kind. Throws Error(kInvalidArgument) with a line for each thing that
+// ddprun refuses, or for each flag of decided_flags().
 std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place);
 
-// The time that such a text has for `key`, given or by default. nullopt: it has none. Pure.
+// Returns the time that --show-config's text has for `key`, given or by default. nullopt: none.
+// Pure.
 std::optional<std::chrono::milliseconds> shown_time(std::string_view config,
                                                     const std::string& key);
 

@@ -25,9 +25,9 @@ namespace {
 
 struct JobKey {
   std::string name;  // see job_key_names()
-  // Takes the value; `base` as in JobFile::parse(). Returns "" or what it wants: "wants a text".
+  // Sets the value; `base` is as in JobFile::parse(). Returns "", or what it wants: "wants a text".
   std::function<std::string(const toml::node& value, const std::string& base, JobFile& job)> set;
-  // For a table of names, in place of `set`: takes one of its entries. Returns the same.
+  // For a table of names: sets one of its entries, in place of `set`. Returns the same.
   std::function<std::string(const std::string& name, const toml::node& value, JobFile& job)>
       set_entry = {};
 };
@@ -37,7 +37,7 @@ using std::chrono::seconds;
 constexpr int kMostNodes = 100'000;
 constexpr int kMostCount = 1'000'000;
 
-// A text of one line, that is something.
+// Returns a text of one line that isn't empty.
 std::optional<std::string> line_in(const toml::node& value) {
   const auto* text = value.as_string();
   if (text == nullptr || text->get().empty()) return std::nullopt;
@@ -49,7 +49,7 @@ std::optional<std::string> line_in(const toml::node& value) {
 
 constexpr char kLine[] = "wants a text of one line";
 
-// The field becomes what `read` finds in the value; without it the key `wants` something else.
+// Sets the field to what `read` finds in the value. If it finds nothing, returns `wants`.
 template <typename Field, typename Read>
 Setter value_key(Field field, Read read, const char* wants) {
   return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
@@ -65,7 +65,7 @@ Setter line_key(Field field) {
   return value_key(field, line_in, kLine);
 }
 
-// Any text without a zero byte: a program's argument, lines of a script.
+// Returns any text without a zero byte: a program's argument, lines of a script.
 std::optional<std::string> any_text_in(const toml::node& value) {
   const auto* text = value.as_string();
   if (text == nullptr || text->get().find('\0') != std::string::npos) return std::nullopt;
@@ -77,7 +77,7 @@ Setter text_key(Field field) {
   return value_key(field, any_text_in, "wants a text");
 }
 
-// One of some words.
+// Takes one of the given words.
 template <typename Field>
 Setter choice_key(Field field, std::vector<std::string> words, const char* wants) {
   const auto read = [words = std::move(words)](const toml::node& value) {
@@ -119,7 +119,7 @@ Setter texts_key(Field field) {
   };
 }
 
-// Texts that become one list with commas.
+// Joins a list of texts with commas.
 template <typename Field>
 Setter joined_key(Field field) {
   return [field](const toml::node& value, const std::string& base, JobFile& job) -> std::string {
@@ -168,7 +168,7 @@ Setter time_key(Field field, seconds least = seconds(1)) {
   };
 }
 
-// A value that the user may write as a text or as a number, and that Slurm or ddprun reads.
+// Returns a value written as a text or as a number, which Slurm or ddprun will parse.
 std::optional<std::string> text_or_number(const toml::node& value) {
   if (const auto* whole = value.as_integer()) return std::to_string(whole->get());
   if (const auto* decimal = value.as_floating_point()) return concat(decimal->get());
@@ -227,7 +227,7 @@ std::string set_without(const toml::node& value, const std::string& base, JobFil
   return {};
 }
 
-// A table of names of the user's own: labels, volumes.
+// A table of names that the user chooses: labels, volumes.
 template <typename Field>
 JobKey names_key(const char* key, Field field) {
   return {key, {}, [field](const std::string& name, const toml::node& value, JobFile& job) {
@@ -439,7 +439,7 @@ class JobReader {
     return std::any_of(job_keys().begin(), job_keys().end(),
                        [&](const JobKey& key) { return key.name.starts_with(name + "."); });
   }
-  // All keys and tables that begin with `start`.
+  // Returns all keys and tables that begin with `start`.
   static std::vector<std::string> names_in(const std::string& start) {
     std::vector<std::string> all;
     for (const JobKey& key : job_keys()) {
@@ -458,8 +458,8 @@ class JobReader {
   TomlProblems problems_{job_.path};
 };
 
-// Flags of ddprun with which it prints something in place of a job, also shortened: what is
-// ambiguous ddprun refuses, too.
+// Whether ddprun prints something in place of a job with this flag, full or shortened. ddprun
+// itself refuses ambiguous short forms.
 bool runs_nothing(const std::string& flag) {
   if (flag == "-h") return true;
   if (!flag.starts_with("--") || flag.size() == 2) return false;
@@ -472,7 +472,7 @@ bool runs_nothing(const std::string& flag) {
                      [&](std::string_view printing) { return printing.starts_with(name); });
 }
 
-// `table`: what the file has, also where it is wrong, and has a line of its own.
+// `table` is the file's content. Wrong values in it have been reported already.
 void check_whole(const JobFile& job, const toml::table& table, JobReader& reader) {
   if (!table.contains("name")) reader.refuse("it has no name: name = \"digits\"");
   if (!table.contains("command")) {

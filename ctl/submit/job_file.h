@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job as a file says it (docs/submit.md has the keys). It says what runs, on how many nodes,
-// within which limits, and what a scheduler wants to know beside that. Pure, but for from_file().
+// A job as a file describes it (docs/submit.md has the keys): what runs, on how many nodes, with
+// which limits, and what its scheduler needs. Pure, but for from_file().
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace ddprun::submit {
 
-// [limits]. Those of one worker, but for `time`, which is the job's. Empty: none.
+// [limits]: of one worker, except `time`, which is the job's. Empty: no limit.
 struct Limits {
   std::string memory;  // "8G"
   std::string pids;    // "512"
@@ -22,13 +22,13 @@ struct Limits {
   std::optional<std::chrono::seconds> time;
 };
 
-// [restarts]. Unset: ddprun's own default.
+// [restarts]. Unset: ddprun's default.
 struct Restarts {
   std::map<std::string, std::optional<int>> flags;  // of ddprun: "max-restarts", …
   int requeues = 20;  // how often the scheduler runs a job again that ended with 75
 };
 
-// [preflight]: before a node joins.
+// [preflight]: runs before a node joins.
 struct Preflight {
   std::string command;                          // for /bin/sh; empty: none
   std::string doctor;                           // "off", "fail", "warn"; empty: not said
@@ -39,8 +39,8 @@ struct SlurmKeys {  // [to.slurm]
   std::string partition, account, qos, constraint, reservation, nodelist, exclude, memory;
   std::optional<int> cpus_per_node, gpus_per_node;
   bool exclusive = false;
-  std::chrono::seconds notice{120};  // so long before its time limit the job is told; 0: never
-  std::vector<std::string> options;  // further ones of sbatch, as they are: "--comment=nightly"
+  std::chrono::seconds notice{120};  // the job is told so long before its time limit; 0: never
+  std::vector<std::string> options;  // further options of sbatch, unchanged: "--comment=nightly"
   std::string setup;                 // lines of the batch script before the job: "module load cuda"
 };
 
@@ -50,7 +50,7 @@ struct KubernetesKeys {      // [to.kubernetes]
   std::string image_pull_policy, service_account, priority_class, queue, context;
   std::string kube_namespace;         // `namespace`
   std::string cpus, memory;           // of a pod, in Kubernetes' notation
-  std::string shared_memory = "1Gi";  // likewise: of its /dev/shm
+  std::string shared_memory = "1Gi";  // of its /dev/shm, in the same notation
   std::optional<int> gpus_per_node;
   std::string gpu_resource = "nvidia.com/gpu";
   std::map<std::string, std::string> node_selector, labels, volumes;  // volumes: claim → path
@@ -60,9 +60,9 @@ struct KubernetesKeys {      // [to.kubernetes]
 };
 
 struct SshKeys {                 // [to.ssh]
-  std::string hosts;             // "n[01-04]:8,gpu9"; or
-  std::string hostfile;          // its path
-  std::string include, exclude;  // of these
+  std::string hosts;             // "n[01-04]:8,gpu9"
+  std::string hostfile;          // a hosts file's path, in place of `hosts`
+  std::string include, exclude;  // taken from these, or left out
   std::string ssh;               // a command line; empty: ssh
 };
 
@@ -71,13 +71,13 @@ struct NodesKeys {                                              // [to.nodes]
   std::optional<int> slots_per_node;                            // unset: one for each worker
 };
 
-// The longest argument, or NAME=VALUE, with which Linux starts a program (execve(2),
-// MAX_ARG_STRLEN, less its zero).
+// The longest argument, or NAME=VALUE, that Linux accepts for a program (execve(2): MAX_ARG_STRLEN
+// without its final zero).
 inline constexpr std::size_t kMaxArgumentBytes = 128 * 1024 - 1;
 
 struct JobFile {
   std::string path;  // for messages: one line
-  std::string base;  // where relative paths begin: the directory of `submit`
+  std::string base;  // relative paths begin here: the directory of `submit`
   std::string name;
   std::vector<std::string> command;  // PROGRAM and its arguments
   int min_nodes = 0, max_nodes = 0;  // 0: not said
@@ -86,7 +86,7 @@ struct JobFile {
   std::string directory;           // where it runs; absolute; empty: not said
   std::string log_dir;             // where its output goes; absolute; empty: not said
   std::string ddprun;              // its path on the nodes; empty: see docs/submit.md
-  std::vector<std::string> flags;  // further ones of ddprun, as they are: "--hang-timeout=10m"
+  std::vector<std::string> flags;  // further flags of ddprun, unchanged: "--hang-timeout=10m"
   std::map<std::string, std::string> environment;
   std::vector<std::string> environment_without;  // variables of `submit` that the job doesn't get
   Limits limits;
@@ -99,19 +99,19 @@ struct JobFile {
 
   std::vector<std::string> places;  // tables of [to] that the file has: "slurm"
 
-  // The directories of the job and of its output, on a machine that has the paths of this one.
+  // The directories of the job and of its output, if the nodes have the same paths as this machine.
   std::string work_directory() const { return directory.empty() ? base : directory; }
   std::string output_directory() const { return log_dir.empty() ? work_directory() : log_dir; }
 
-  // Relative paths are of `base`, an absolute directory. Throws Error(kInvalidArgument): all that
-  // is wrong with it, a line "path:line: what" for each.
+  // Parses a job file. Relative paths begin at `base`, an absolute directory. Throws
+  // Error(kInvalidArgument) with a line "path:line: what" for each error.
   static JobFile parse(std::string_view text, const std::string& path, const std::string& base);
-  // The same relative to the current directory. Throws also if the file can't be read.
+  // As parse(), with the current directory as `base`. Throws also if the file can't be read.
   static JobFile from_file(const std::string& path);
 };
 
-// "to.slurm.partition"; one that ends in "." is a table of names of the user's. In the order of
-// docs/submit.md. Pure.
+// Returns all keys, as "to.slurm.partition", in the order of docs/submit.md. A name with "." at its
+// end is a table whose keys the user chooses. Pure.
 std::vector<std::string> job_key_names();
 
 }  // namespace ddprun::submit

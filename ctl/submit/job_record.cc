@@ -38,17 +38,17 @@ std::filesystem::path records_root(const Environment& environment) {
 }
 
 std::optional<std::string> text_in(const std::filesystem::path& path) {
-  const RegularFile file = open_regular_file(path);  // a FIFO would hide all jobs for ever
+  const RegularFile file = open_regular_file(path);  // no FIFO, which would block for ever
   if (!file.fd) return std::nullopt;
   std::string text(static_cast<std::size_t>(std::min<off_t>(file.info.st_size, kMaxRecordBytes)),
                    0);
   const ssize_t size = ::pread(file.fd.get(), text.data(), text.size(), 0);
-  if (size < 0) return std::nullopt;  // a broken disk
+  if (size < 0) return std::nullopt;  // the disk may be broken
   text.resize(static_cast<std::size_t>(size));
   return text;
 }
 
-// Whole or not at all.
+// Writes the file whole or not at all.
 void write_whole(const std::filesystem::path& path, const std::string& text) {
   const std::filesystem::path part = path.string() + ".part";
   std::ofstream file(part);
@@ -98,7 +98,7 @@ JobRecord record_in(const std::string& written) {
       .command = to_texts(all.at("command"))};
 }
 
-// nullopt: there is none, or, with `problem`, it can't be read.
+// nullopt: there is no record, or it can't be read: then `problem` says why.
 std::optional<JobRecord> read_record(const std::filesystem::path& directory, std::string* problem) {
   const std::filesystem::path path = directory / "job.json";
   problem->clear();
@@ -117,8 +117,8 @@ std::optional<JobRecord> read_record(const std::filesystem::path& directory, std
   }
 }
 
-constexpr std::chrono::milliseconds kLook{200};        // at the file
-constexpr std::chrono::milliseconds kAskAfter{1'000};  // whoever knows whether the job is over
+constexpr std::chrono::milliseconds kLook{200};        // between looks at the file
+constexpr std::chrono::milliseconds kAskAfter{1'000};  // between questions whether the job is over
 
 class TailedFile {
  public:
@@ -269,7 +269,7 @@ void show_log(const std::string& path, bool follow, const LogView& view,
     file.open();
     if (!file.show_new(view) || !follow || was_over) return;
     if (Clock::now() - asked >= kAskAfter) {
-      was_over = is_over();  // what it wrote at its end is read once more
+      was_over = is_over();  // the job's last output is still read
       asked = Clock::now();
       if (was_over) continue;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a job that was submitted from here, beside what its scheduler knows. It is a
-// directory PLACE-ID in $XDG_STATE_HOME/ddprun/jobs, for this user only. docs/submit.md has its
-// files.
+// The record of a job that was submitted from this machine, in addition to what its scheduler
+// knows. It is a directory PLACE-ID in $XDG_STATE_HOME/ddprun/jobs, only for this user.
+// docs/submit.md has its files.
 #pragma once
 
 #include <cstdint>
@@ -18,44 +18,44 @@
 namespace ddprun::submit {
 
 struct JobRecord {
-  std::string id, name;  // with the place: "slurm:4711"
-  std::string host;      // where it was submitted
+  std::string id, name;  // id: with the place, "slurm:4711"
+  std::string host;      // where it was submitted from
   WallTime submitted{};
   std::string log, exit_file;  // paths
   std::vector<std::string> nodes, command;
 };
 
-// A process that may have been followed by another one of the same number.
+// Identifies a process, even if another process got its number later.
 struct RecordedProcess {
   int pid = 0;
   std::uint64_t start_ticks = 0;
   std::string boot_id;
 
-  // One that runs now.
+  // Returns the identity of a process that runs now.
   static RecordedProcess of(int pid);
-  // Whether it still runs on this machine. One that ended, and that nobody has reaped, doesn't.
+  // Whether it still runs on this machine. A process that ended and isn't reaped doesn't.
   bool is_alive() const;
   bool is_of_this_boot() const;
 };
 
 class JobRecords {
  public:
-  // Errors of the calls below, where they throw: Error(kSystem) naming the path.
+  // Errors of the functions below that throw are Error(kSystem), which names the path.
   explicit JobRecords(const Environment& environment);
 
   std::filesystem::path directory_of(const std::string& id) const;
 
-  // Makes the directory, and job.json in it, whole or not at all. Throws.
+  // Makes the directory with job.json in it, whole or not at all. Throws.
   void add(const JobRecord& record) const;
-  // nullopt: none, or it can't be read.
+  // nullopt: there is no record, or it can't be read.
   std::optional<JobRecord> find(const std::string& id) const;
-  // Why a record that is there can't be read: one line. Empty: it can, or there is none.
+  // Returns why an existing record can't be read, one line. Empty: it can, or there is none.
   std::string problem_of(const std::string& id) const;
-  // The records of "slurm" or "ssh", the latest first. One that can't be read is left out, with a
-  // warning.
+  // Returns the records of "slurm" or "ssh", the latest first. Leaves out one that can't be read,
+  // with a warning.
   std::vector<JobRecord> all_of(const std::string& place) const;
 
-  // Notes that somebody asked for the job's end. Throws.
+  // Records that somebody asked for the job's end. Throws.
   void mark_cancelled(const std::string& id) const;
   bool is_cancelled(const std::string& id) const;
 
@@ -66,20 +66,20 @@ class JobRecords {
   std::filesystem::path root_;
 };
 
-// The file that an exit code is written to before it is renamed to `exit_file`. If it stays, there
-// was no room for the code.
+// Returns the name of the file that a job over ssh writes its exit code to, before it is renamed to
+// `exit_file`. If it still exists later, there was no room for the code.
 std::string unfinished_exit_file(const std::string& exit_file);
-// An exit code in its file, and when it was written. nullopt: no file, or it holds no exit code.
+// An exit code, and when its file was written. read_exit_file() returns nullopt if there is no such
+// file, or no exit code in it.
 struct RecordedExit {
   int code = 0;
   WallTime at{};
 };
 std::optional<RecordedExit> read_exit_file(const std::string& path);
 
-// Shows what is there of the file `path`; with `follow` also what comes, until `is_over` says that
-// no more will. Nothing is shown that comes after the view has ended. A file that isn't there yet
-// is empty. Throws Error(kUnavailable) where it can't be read, and, without `follow`, where there
-// is none.
+// Shows what the file `path` has; with `follow` also what is added later, until `is_over` says that
+// no more will come. Shows nothing after the view has ended. A file that doesn't exist yet counts
+// as empty. Throws Error(kUnavailable) if it can't be read, or, without `follow`, doesn't exist.
 void show_log(const std::string& path, bool follow, const LogView& view,
               const std::function<bool()>& is_over);
 

@@ -26,7 +26,7 @@ json::value wall_time_value(const std::optional<WallTime>& at) {
   return at ? json::value(utc_text(*at)) : json::value(nullptr);
 }
 
-// "n1, n2, … (7 in all)".
+// Makes "n1, n2, … (7 in all)".
 std::string nodes_line(const std::vector<std::string>& nodes, std::size_t most) {
   std::string line;
   for (std::size_t i = 0; i < std::min(nodes.size(), most); ++i) {

@@ -27,10 +27,10 @@ namespace {
 
 constexpr char kContainer[] = "ddprun";
 constexpr int kRetryableCode = static_cast<int>(ExitCode::kRetryable);
-// ddprun's notice of 60 s, its 30 s from SIGTERM to SIGKILL, and as much again.
+// ddprun's notice of 60 s, its 30 s from SIGTERM to SIGKILL, and 30 s more.
 constexpr int kGraceSeconds = 120;
 
-// The kubelet takes "$(NAME)" for a variable's value, and "$$" for "$".
+// Escapes "$": the kubelet replaces "$(NAME)" by a variable's value, and "$$" by "$".
 std::string literal(const std::string& text) {
   std::string escaped;
   for (const char letter : text) escaped.append(letter == '$' ? 2 : 1, letter);
@@ -65,7 +65,7 @@ json::object metadata_of(const JobFile& job, const std::string& name) {
 }
 
 json::object container_of(const JobFile& job) {
-  // SIGTERM is what a pod gets before it is taken away.
+  // A pod gets SIGTERM before it is taken away.
   const CommandTraits traits{.ddprun = "ddprun",
                              .default_nodes = "1",
                              .says_nodes = true,
@@ -136,7 +136,7 @@ json::object pod_template(const JobFile& job, const std::string& name, bool has_
   return {{"metadata", json::object{{"labels", labels_of(job, name)}}}, {"spec", std::move(pod)}};
 }
 
-// In this order; what none of them is for counts as a failure of its index.
+// The first matching rule counts. Without a match the pod counts as a failure of its index.
 json::object failure_policy() {
   const json::object disrupted = {
       {"action", "Ignore"},
@@ -157,7 +157,7 @@ json::object job_spec(const JobFile& job, const std::string& name, bool is_in_se
   spec["completions"] = num_pods;
   spec["parallelism"] = num_pods;
   if (is_in_set) {
-    spec["backoffLimit"] = 0;  // the set makes all pods anew
+    spec["backoffLimit"] = 0;  // the JobSet makes all pods anew
   } else {
     spec["backoffLimitPerIndex"] = job.restarts.requeues;
     spec["maxFailedIndexes"] = 0;
@@ -167,7 +167,7 @@ json::object job_spec(const JobFile& job, const std::string& name, bool is_in_se
   if (job.limits.time) spec["activeDeadlineSeconds"] = job.limits.time->count();
   spec["podFailurePolicy"] = failure_policy();
   if (job.spares > 0 || job.min_nodes < job.max_nodes) {
-    // Pods that never found a place don't keep the job.
+    // Without this, pods that never found a node would keep the job from its end.
     spec["successPolicy"] = {
         {"rules", json::array{json::object{{"succeededCount", std::max(job.min_nodes, 1)}}}}};
   }
@@ -244,8 +244,8 @@ void check_for_kubernetes(const JobFile& job) {
   if (!problems.empty()) throw Error(ErrorCode::kInvalidArgument, problems);
 }
 
-// Words that begin with a letter, of letters, digits and what means nothing inside one. A word that
-// YAML 1.1 takes for a truth value or nothing is none.
+// Whether YAML reads the text as it stands: letters, digits and harmless signs, with a letter
+// first. Words that YAML 1.1 reads as a truth value or null aren't plain.
 bool is_plain(std::string_view text) {
   constexpr std::string_view kOthers =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
@@ -262,8 +262,8 @@ std::string scalar(const json::value& value) {
   if (const json::string* text = value.if_string()) {
     if (is_plain({text->data(), text->size()})) return std::string(*text);
   }
-  // Also {} and []. YAML refuses some of the characters that shown_json() writes out, and takes
-  // others for ends of lines.
+  // Also writes {} and []. JSON's form escapes characters that YAML refuses, or reads as ends of
+  // lines.
   return shown_json(json::serialize(value));
 }
 
@@ -302,7 +302,7 @@ void write(const json::value& value, std::size_t depth, bool is_begun, std::stri
   }
 }
 
-// "2026-11-22T03:15:07Z".
+// Parses "2026-11-22T03:15:07Z".
 std::optional<WallTime> utc_in(const std::string& text) {
   std::tm parts{};
   const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
@@ -314,9 +314,9 @@ std::optional<WallTime> utc_in(const std::string& text) {
 struct PodFacts {
   std::set<std::string> nodes;
   int num_running = 0;
-  std::string waits_for;          // why one of them doesn't run yet
-  std::optional<int> first_code;  // that no retry mends: of the one that ended first
-  std::string first_end;          // when
+  std::string waits_for;          // why a pod doesn't run yet
+  std::optional<int> first_code;  // exit code that no retry changes, of the pod that ended first
+  std::string first_end;          // when that pod ended
   bool has_retryable = false;
 };
 
@@ -348,7 +348,7 @@ void add_pod(const json::value& pod, PodFacts& facts) {
   }
 }
 
-// The condition `type` that is true; nullptr: it isn't.
+// Returns the condition `type` if it is true; nullptr: it isn't.
 const json::value* condition_of(const json::value& job, const char* type) {
   for (const json::value& condition : list(job, "status", "conditions")) {
     const bool is_true = text(condition, "status") == "True";
@@ -470,7 +470,7 @@ std::vector<JobState> parse_kubernetes_list(std::string_view answer) {
   std::vector<JobState> states;
   for (const json::value& object : list(all, "items")) {
     const std::string kind = text(object, "kind");
-    // The Job of a JobSet has the set's name with more behind it.
+    // A JobSet's own Jobs have longer names than the set.
     const bool is_own =
         text(object, "metadata", "name") == text(object, "metadata", "labels", kInstanceLabel);
     if (kind == "JobSet" || (kind == "Job" && is_own)) {
@@ -531,7 +531,8 @@ std::string PodLines::new_of(std::string_view line) {
   const std::size_t time_end = rest.find(' ');
   const std::int64_t when = log_time_of(rest.substr(0, time_end));
   if (when < 0) return std::string(line) + "\n";
-  // The order of a pod's lines is not quite that of their times: they are stdout's and stderr's.
+  // A pod's lines aren't exactly in the order of their times, since they are from stdout and
+  // stderr.
   if (const auto old = before_.find(pod); old != before_.end()) {
     if (when < old->second.latest) return {};
     if (when == old->second.latest && again_[pod]++ < old->second.num_then) return {};

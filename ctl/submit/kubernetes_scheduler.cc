@@ -37,9 +37,10 @@ constexpr char kJobSets[] = "jobsets.jobset.x-k8s.io";
               "kubectl: " + why);
 }
 
-// If Kubernetes removes a finished job sooner, its end may not be seen: the job is just gone.
+// If Kubernetes removes a finished job sooner than this, its end may not be seen: the job is just
+// gone.
 constexpr std::chrono::minutes kSeenFor{1};
-// Between this machine and a node; what is asked for twice is shown once.
+// How much a node's clock may differ. Lines that are fetched twice are shown once.
 constexpr std::chrono::minutes kClocksDiffer{5};
 
 std::vector<std::string> kubectl(std::vector<std::string> words, const std::string& context) {
@@ -52,7 +53,7 @@ struct CreatedObject {
   std::string kind, kube_namespace, name, uid;
 };
 
-// A line "KIND NAMESPACE NAME UID" for each.
+// Parses a line "KIND NAMESPACE NAME UID" for each object.
 std::vector<CreatedObject> created_in(const std::string& text) {
   std::vector<CreatedObject> all;
   std::istringstream lines(text);
@@ -62,7 +63,7 @@ std::vector<CreatedObject> created_in(const std::string& text) {
   return all;
 }
 
-// The service ends with its job, whoever ends that.
+// Makes the job the service's owner, so that the service ends with it, whoever ends the job.
 std::string owner_patch(const CreatedObject& job) {
   const json::object owner = {
       {"apiVersion", "batch/v1"}, {"kind", job.kind}, {"name", job.name}, {"uid", job.uid}};
@@ -71,7 +72,7 @@ std::string owner_patch(const CreatedObject& job) {
 }
 
 std::string cancel_patch() {
-  // A deadline that is over: pods get SIGTERM and their time, the Job and its logs stay.
+  // A deadline that has passed: pods get SIGTERM and their grace time, the Job and its logs stay.
   return std::string(R"({"metadata":{"annotations":{")") + kCancelledAnnotation +
          R"(":"true"}},"spec":{"activeDeadlineSeconds":1}})";
 }
@@ -123,7 +124,7 @@ class KubernetesScheduler : public Scheduler {
       try {
         run({"patch", "service", service->name, "--namespace=" + service->kube_namespace,
              "--type=merge", "--patch=" + owner_patch(*owner)});
-      } catch (const Error& error) {  // the job is there all the same
+      } catch (const Error& error) {  // the job exists nevertheless
         log_warning(id, " is submitted, but its service won't end with it: ", error.what());
       }
     }
@@ -138,14 +139,14 @@ class KubernetesScheduler : public Scheduler {
     return context_.empty() ? std::vector<std::string>() : std::vector{"--context=" + context_};
   }
 
-  // In the context's own namespace.
+  // Lists the jobs in the context's own namespace.
   std::vector<JobState> list() override {
     const std::string selector = std::string("--selector=") + kManagedByLabel + "=ddprun";
     const auto get = [&](const std::string& kinds) {
       return call({"get", kinds, selector, "-o=json"});
     };
     ProgramEnd end = get(std::string("jobs,pods,") + kJobSets);
-    // A cluster without JobSet doesn't know the kind.
+    // A cluster without JobSet doesn't know that kind.
     if (end.status != 0 && failure_text(end).find("resource type") != std::string::npos) {
       end = get("jobs,pods");
     }
@@ -174,7 +175,8 @@ class KubernetesScheduler : public Scheduler {
                 which.text() + ": Kubernetes has no such job (any more)");
   }
 
-  // A Job that runs stays, and can be looked at; one that waits, and a JobSet, is deleted.
+  // A running Job is stopped and stays, so that it can be looked at. A waiting one, or a JobSet, is
+  // deleted.
   void cancel(const std::string& id) override {
     const KubernetesId which = parse_kubernetes_id(id);
     const Phase phase = status(id).phase;
@@ -183,7 +185,7 @@ class KubernetesScheduler : public Scheduler {
     if (which.is_set) {
       run({"delete", kJobSets, which.name, place, "--wait=false"});
     } else if (phase == Phase::kQueued) {
-      // A deadline doesn't end what a queue keeps suspended.
+      // A deadline doesn't end a Job that a queue keeps suspended.
       run({"delete", "job", which.name, place, "--wait=false"});
     } else {
       run({"patch", "job", which.name, place, "--type=merge", "--patch=" + cancel_patch()});
@@ -200,7 +202,7 @@ class KubernetesScheduler : public Scheduler {
                  concat("--max-log-requests=", kMostPods)},
                 context_);
     if (!follow) {
-      status(id);  // throws where there is no such job, of which kubectl says nothing
+      status(id);  // throws if there is no such job; kubectl says nothing then
       const ProgramEnd end =
           run_program({.argv = words, .input = {}, .environment = {}, .view = &view});
       if (end.status != 0) refuse_as_kubectl(end);
@@ -220,7 +222,7 @@ class KubernetesScheduler : public Scheduler {
       std::vector<std::string> now = words;
       if (!since.empty()) now.push_back("--since-time=" + since);
       since = utc_text(std::chrono::system_clock::now() - kClocksDiffer);
-      // A pod that is being made has no log yet; while others' come that is no failure.
+      // kubectl may fail for a pod that has no log yet: that doesn't matter while others have one.
       run_program({.argv = now,
                    .input = {},
                    .environment = {},
@@ -235,14 +237,14 @@ class KubernetesScheduler : public Scheduler {
     return run_program({.argv = kubectl(words, context_), .input = input, .environment = {}});
   }
 
-  // what it said; throws
+  // Returns kubectl's output; throws if it fails.
   std::string run(const std::vector<std::string>& words) const {
     ProgramEnd end = call(words);
     if (end.status != 0) refuse_as_kubectl(end);
     return std::move(end.out);
   }
 
-  // Deletes the objects that were made of a refused job.
+  // Deletes the objects that were made before the job was refused.
   void take_back(const std::string& kube_namespace, const std::string& name) const {
     const std::string selector = std::string("--selector=") + kInstanceLabel + "=" + name;
     try {
@@ -253,8 +255,8 @@ class KubernetesScheduler : public Scheduler {
   }
 
   std::string context_;
-  bool is_seen_at_its_end_ = true;     // such a job isn't removed at once then
-  std::optional<JobState> last_seen_;  // of the job that was asked for last
+  bool is_seen_at_its_end_ = true;     // the submitted job isn't removed at once at its end
+  std::optional<JobState> last_seen_;  // of the job that was last asked for
 };
 
 }  // namespace

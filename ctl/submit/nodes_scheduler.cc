@@ -22,7 +22,7 @@ namespace ddprun::submit {
 namespace {
 
 constexpr std::chrono::milliseconds kPageWait{1'000};
-constexpr std::chrono::seconds kPostLimit{20}, kShutdownTimeout{30};  // of ddprun, by default
+constexpr std::chrono::seconds kPostLimit{20}, kShutdownTimeout{30};  // the latter is ddprun's
 constexpr std::chrono::milliseconds kRetry{200};
 
 std::string user_name() {
@@ -33,7 +33,7 @@ std::string user_name() {
   return entry->pw_name;
 }
 
-// It goes into a request's target.
+// The id goes into a request's target.
 void require_name(const std::string& id) {
   if (gangs::is_gang_name(id)) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -130,8 +130,8 @@ class NodesScheduler : public Scheduler {
   }
 
   bool may_end_in_question() const override { return true; }
-  // After one answer most errors may pass: somebody else may listen for a while, or one with
-  // another token.
+  // After one answer most errors may pass: another process, or one with another token, may use the
+  // port for a while.
   bool may_be_over(const Error& error) const override {
     return error.code() != ErrorCode::kPeerLost;
   }
@@ -184,7 +184,7 @@ class NodesScheduler : public Scheduler {
     if (job.limits.time) {
       traits.flags.push_back(concat("--time-limit=", job.limits.time->count()));
     }
-    // With --nnodes, for spares are nodes of the gang, too; without the program's own name.
+    // With --nnodes, since spares are nodes of the gang, too. Without the program's own name.
     const std::vector<std::string> command = ddprun_command(job, traits);
     spec.arguments.assign(command.begin() + 1, command.end());
     std::vector<std::string> wishes;
@@ -199,8 +199,8 @@ class NodesScheduler : public Scheduler {
     return submission;
   }
 
-  // A job whose answer was lost may be there: by its id, which was drawn here, it is there once,
-  // however often it is posted.
+  // Posts until there is an answer. A job whose answer was lost may exist, but its id was drawn
+  // here, so it exists only once.
   static void post(const NodesQueue& queue, const gangs::GangSpec& spec) {
     const pages::GangClient client(queue.client);
     const Deadline deadline = Deadline::after(kPostLimit);
@@ -211,7 +211,7 @@ class NodesScheduler : public Scheduler {
       } catch (const Error& error) {
         const bool is_foreign = error.code() == ErrorCode::kProtocol;
         if (!may_pass(error) && !(is_foreign && may_be_there)) throw;
-        // One of several may have been asked, whatever was said of the last one.
+        // Another endpoint may have got the request, whatever error the last one gave.
         const bool is_single = queue.client.endpoints.size() == 1;
         may_be_there |= !is_single || error.code() != ErrorCode::kUnavailable;
         if (!may_be_there) throw;
@@ -236,9 +236,9 @@ class NodesScheduler : public Scheduler {
   const Environment environment_;
   const std::string ddprun_;
   const FindQueue find_queue_;
-  NodesKeys queue_;                 // where a job was submitted: questions go there, too
-  std::vector<std::string> flags_;  // likewise
-  std::string known_;               // the gang that the queue was seen to have; empty: none yet
+  NodesKeys queue_;                 // the queue of the submitted job: later questions go there, too
+  std::vector<std::string> flags_;  // ddprunctl's flags for that queue
+  std::string known_;               // a gang that the queue was seen to have; empty: none yet
 };
 
 }  // namespace

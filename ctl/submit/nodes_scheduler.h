@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes with a standing agent: a job is a gang in the queue of their ddprund (docs/nodes.md).
-// docs/submit.md, "nodes".
+// Submits jobs to nodes with standing agents: a job is a gang in the queue of their ddprund
+// (docs/nodes.md). docs/submit.md, "nodes".
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@
 
 namespace ddprun::submit {
 
-// The place of the queue, and ddprunctl's flags for it: as the job file says, else as the flags
-// say. Throws Error.
+// The queue to use, and ddprunctl's flags for it. The job file's values come first, then the
+// flags'. Throws Error.
 struct NodesQueue {
   pages::GangClientOptions client;
   std::vector<std::string> flags;
 };
 using FindQueue = std::function<NodesQueue(const NodesKeys&)>;
 
-// `environment`: that of the jobs, of which a part stays here. `ddprun`: the launcher on this
-// machine, which knows what flags mean.
+// `environment` is the jobs'; a part of it stays on this machine. `ddprun` is this machine's
+// launcher, which is asked what flags mean.
 std::unique_ptr<Scheduler> nodes_scheduler(Environment environment, std::string ddprun,
                                            FindQueue find_queue);
 

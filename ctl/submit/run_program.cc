@@ -32,7 +32,7 @@ UniqueFd file_of(const std::string& text) {
   return file;
 }
 
-// Kills and reaps its child unless that was waited for.
+// Kills and reaps its child, unless wait() did.
 class ChildEnd {
  public:
   explicit ChildEnd(pid_t pid) : pid_(pid) {}
@@ -44,7 +44,7 @@ class ChildEnd {
   ChildEnd(const ChildEnd&) = delete;
   ChildEnd& operator=(const ChildEnd&) = delete;
 
-  // Blocks until it has ended.
+  // Blocks until the child has ended.
   int wait() {
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -62,8 +62,7 @@ class Reader {
   Reader(const ProgramCall& call, UniqueFd out, UniqueFd err)
       : call_(call), out_(std::move(out)), err_(std::move(err)) {}
 
-  // Reads until the program has ended, and all that it wrote is read. False: nobody wants more of
-  // it.
+  // Reads until the program has ended and all its output is read. False: the view has ended.
   bool read_all(int pidfd) {
     Deadline deadline = limit_from_now();
     bool has_ended = false;
@@ -75,7 +74,7 @@ class Reader {
       const int wait = call_.view != nullptr ? std::min(kLookMs, left) : left;
       const int ready = ::poll(polled.data(), polled.size(), wait);
       if (ready < 0 && errno != EINTR) throw_system_error("poll", errno);
-      // Processes that it left behind may keep the pipes open: nobody waits for those.
+      // Processes that the program left behind may keep the pipes open: these aren't waited for.
       if (ready == 0 && has_ended) break;
       if (call_.view != nullptr && !call_.view->pause(std::chrono::milliseconds(0))) return false;
       if (ready == 0 && deadline.expired()) throw_timeout();
@@ -117,7 +116,7 @@ class Reader {
     if (end_.err.size() < kMostOutputBytes) end_.err += text;
   }
 
-  // Empty: there is none now, or any more.
+  // Empty: there is nothing to read now, or at all.
   std::string_view read_from(UniqueFd& fd) {
     const ssize_t size = ::read(fd.get(), buffer_.data(), buffer_.size());
     if (size == 0 || (size < 0 && errno != EINTR)) fd.reset();

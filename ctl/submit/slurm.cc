@@ -28,7 +28,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// As a word of an #SBATCH line, which has no "$", and knows quotes.
+// Quotes a word for an #SBATCH line, which knows quotes but no "$".
 std::string sbatch_word(const std::string& text) {
   constexpr char kPlain[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%[]*&|!()";
@@ -41,7 +41,7 @@ std::string sbatch_word(const std::string& text) {
   return word + "\"";
 }
 
-// "%" begins a replacement in the name of an output file.
+// Doubles "%", which begins a replacement in the name of an output file.
 std::string as_file_pattern(const std::string& path) {
   std::string pattern;
   for (const char letter : path) pattern.append(letter == '%' ? 2 : 1, letter);
@@ -80,17 +80,18 @@ std::optional<int> cpus_per_task(const JobFile& job) {
   return is_number ? std::optional(std::stoi(workers)) : std::nullopt;
 }
 
-// Slurm gives as many nodes as it can without a wait, down to the fewest.
+// Whether Slurm chooses the number of nodes: as many as it can give without a wait, at least the
+// fewest.
 bool chooses_nodes(const JobFile& job) { return job.min_nodes < job.max_nodes; }
 
-// It may lose nodes and go on.
+// Whether the job may lose nodes and go on.
 bool survives_loss(const JobFile& job) { return job.spares > 0 || chooses_nodes(job); }
 
 void add_size(const JobFile& job, SbatchLines& lines) {
   const NodeCount count = nodes_wanted(job);
   const std::string least = std::to_string(count.least);
   lines.add("nodes", count.least == count.most ? least : least + "-" + std::to_string(count.most));
-  // If Slurm may choose the number of nodes, a count of tasks would make it choose the fewest.
+  // If Slurm chooses the number of nodes, a count of tasks would make it choose the fewest.
   if (!chooses_nodes(job)) lines.add("ntasks-per-node", 1);
   lines.add("cpus-per-task", cpus_per_task(job));
   lines.add("gpus-per-node", job.slurm.gpus_per_node);
@@ -119,14 +120,14 @@ void add_sbatch_lines(const JobFile& job, SbatchLines& lines) {
   for (const std::string& option : keys.options) lines.add_line(option);
 }
 
-// The srun line: $SLURM_JOB_NUM_NODES is what Slurm gave, where it could choose.
+// Makes the srun line. $SLURM_JOB_NUM_NODES is the number of nodes that Slurm chose.
 std::string step_line(const JobFile& job, const std::string& ddprun) {
   const bool is_chosen = chooses_nodes(job);
   CommandTraits traits{
       .ddprun = ddprun, .default_nodes = "1", .says_nodes = !is_chosen, .flags = {}};
   constexpr seconds kUsualNotice{120}, kLeft{60};
   if (const seconds notice = job.slurm.notice; notice > seconds(0) && notice != kUsualNotice) {
-    // The rest is for those that don't leave, and for the last words.
+    // The remaining time is for workers that don't leave, and for the last output.
     traits.flags.push_back(
         concat("--preemption-notice=", std::max(notice - kLeft, notice / 2).count()));
   }
@@ -158,7 +159,7 @@ void check_for_slurm(const JobFile& job) {
   if (!problems.empty()) throw Error(ErrorCode::kInvalidArgument, problems);
 }
 
-// The value of " Key=value" in a line of scontrol's; it ends at the next blank.
+// Returns the value of " Key=value" in scontrol's line; it ends at the next blank.
 std::string_view value_of(std::string_view line, std::string_view key) {
   const std::string wanted = " " + std::string(key) + "=";
   std::size_t begin = line.find(wanted);
@@ -177,7 +178,7 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// "CANCELLED by 1000", "FAILED".
+// Reads "CANCELLED by 1000", "FAILED".
 Phase phase_of(std::string_view state) {
   const std::string_view word = state.substr(0, state.find(' '));
   if (word == "COMPLETED") return Phase::kSucceeded;
@@ -197,7 +198,8 @@ Phase phase_of(std::string_view state) {
   return Phase::kUnknown;
 }
 
-// "13:0", "0:9": code and signal. If Slurm ended the job itself, returns ddprun's code for that.
+// Reads "13:0" or "0:9", code and signal. If Slurm ended the job itself, returns ddprun's code for
+// that.
 std::optional<int> exit_code_in(std::string_view text, std::string_view state, Phase phase) {
   if (!is_over(phase) || phase == Phase::kCancelled) return std::nullopt;
   const auto as_int = [](ExitCode code) { return static_cast<int>(code); };
@@ -226,7 +228,7 @@ std::vector<std::string> nodes_in(std::string_view list) {
 
 const std::vector<std::string> kSbatch = {"sbatch", "--parsable"};
 
-// A question; not sbatch, whose environment the job has.
+// Asks one of Slurm's programs. Not for sbatch, whose environment becomes the job's.
 ProgramEnd ask_slurm(std::vector<std::string> argv) {
   return run_program(
       {.argv = std::move(argv), .input = {}, .environment = {{"SLURM_TIME_FORMAT", "%s"}}});
@@ -259,7 +261,7 @@ std::vector<std::string> notes_of(const JobFile& job) {
   return notes;
 }
 
-// nullopt: Slurm doesn't know it (any more).
+// nullopt: Slurm doesn't know the job, or has forgotten it.
 std::optional<SlurmJob> ask_scontrol(const std::string& id) {
   const ProgramEnd end = ask_slurm({"scontrol", "--oneliner", "show", "job", id});
   if (end.status == 0) return parse_scontrol(end.out);
@@ -284,14 +286,14 @@ class SlurmScheduler : public Scheduler {
   std::string submit(const JobFile& job) override {
     const std::string script = slurm_script(job, ddprun_);
     std::error_code error;
-    // Slurm makes no directories: the job would fail without a word.
+    // Slurm makes no directories: without this one the job would fail without output.
     std::filesystem::create_directories(job.output_directory(), error);
     if (error) throw WriteError("can't make " + job.output_directory() + ": " + error.message());
     const ProgramEnd end = run_program(
         {.argv = kSbatch, .input = script, .environment = {}, .without = job.environment_without});
     const auto id = end.status == 0 ? parse_sbatch(end.out) : std::nullopt;
     if (!id) refuse_as_slurm("sbatch", end);
-    // As the script names them.
+    // The same names as in the script.
     const std::string output = concat(job.output_directory(), "/", job.name, "-", *id);
     const JobRecord record{.id = "slurm:" + *id,
                            .name = job.name,
@@ -303,7 +305,7 @@ class SlurmScheduler : public Scheduler {
                            .command = job.command};
     try {
       records_.add(record);
-    } catch (const Error& problem) {  // the job is there all the same
+    } catch (const Error& problem) {  // the job exists nevertheless
       log_warning(record.id,
                   " has no record here, so ddprunctl jobs won't show it: ", problem.what());
     }
@@ -313,7 +315,7 @@ class SlurmScheduler : public Scheduler {
   std::vector<JobState> list() override {
     std::vector<JobState> states;
     for (const JobRecord& record : records_.all_of(name())) {
-      // With its exit code a job is over for good: Slurm need not be asked for each one of old.
+      // A job with an exit code is over, so Slurm needn't be asked for each old job.
       const auto exit = read_exit_file(record.exit_file);
       states.push_back(exit ? state_of_record(record, exit, records_.is_cancelled(record.id), "")
                             : status_or_unknown(record));
@@ -326,7 +328,7 @@ class SlurmScheduler : public Scheduler {
   JobState status(const std::string& id) override {
     check_id(id);
     if (auto job = ask_scontrol(id)) {
-      // Prefers the code that the job's own script recorded. Slurm has no codes above 255, and has
+      // The code that the job's script recorded wins. Slurm has no codes above 255, and uses
       // signals of its own.
       const auto record = records_.find("slurm:" + id);
       if (record && job->state.phase == Phase::kFailed) {
@@ -340,12 +342,12 @@ class SlurmScheduler : public Scheduler {
   void cancel(const std::string& id) override {
     check_id(id);
     const ProgramEnd end = ask_slurm({"scancel", id});
-    // For a job that is over, too, scancel says that the id is invalid.
+    // scancel calls the id invalid also for a job that is over.
     if (end.status != 0 && failure_text(end).find("Invalid job id") == std::string::npos) {
       refuse_as_slurm("scancel", end);
     }
     if (end.status != 0) {
-      status(id);  // throws where nobody knows it
+      status(id);  // throws if nobody knows the job
     } else if (records_.find("slurm:" + id)) {
       records_.mark_cancelled("slurm:" + id);
     }
@@ -371,7 +373,7 @@ class SlurmScheduler : public Scheduler {
         return is_over(phase) || phase == Phase::kUnknown;
       } catch (const Error& error) {
         if (!may_pass(error) || silence.expired()) throw;
-        return false;  // the controller is away: the log may grow all the same
+        return false;  // the controller is away, but the log may still grow
       }
     });
   }
@@ -386,7 +388,7 @@ class SlurmScheduler : public Scheduler {
     }
   }
 
-  // The state of a job that Slurm has forgotten, from sacct, else from the job's own files.
+  // Returns the state of a job that Slurm has forgotten, from sacct, else from the job's own files.
   JobState state_of_forgotten(const std::string& id) const {
     const ProgramEnd end = ask_slurm({"sacct", "--noheader", "--parsable2", "--allocations",
                                       "--jobs=" + id, std::string("--format=") + kSacctFields});
@@ -430,7 +432,7 @@ std::string slurm_script(const JobFile& job, const std::string& ddprun) {
            << job.restarts.requeues << " ]; then\n"
            << "  scontrol requeue \"$SLURM_JOB_ID\" && exit 75\nfi\n";
   }
-  // Others who may write to the folder could have put a link at a name that can be guessed.
+  // In a folder that others can write to, a name that can be guessed could be a link of theirs.
   script << "part=$(mktemp \"$exit_file.XXXXXX\") && chmod =rw \"$part\" && printf '%s\\n' "
             "\"$code\" >\"$part\" &&\n  mv -fT \"$part\" \"$exit_file\"\nexit \"$code\"\n";
   return script.str();
@@ -449,7 +451,7 @@ std::optional<SlurmJob> parse_scontrol(std::string_view text) {
   if (reason != "None") job.state.reason = one_line(reason);
   job.state.nodes = nodes_in(value_of(line, "NodeList"));
   job.state.submitted = time_in(value_of(line, "SubmitTime"));
-  // For a waiting job StartTime is when it may begin.
+  // StartTime of a waiting job is when it may begin.
   if (job.state.phase != Phase::kQueued) job.state.began = time_in(value_of(line, "StartTime"));
   if (is_over(job.state.phase)) job.state.ended = time_in(value_of(line, "EndTime"));
   job.output = value_of(line, "StdOut");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batch script that a job is to Slurm (docs/submit.md, "Slurm"), and what Slurm's programs say
-// of one. Pure.
+// Makes a job's batch script for Slurm (docs/submit.md, "Slurm"), and parses what Slurm's programs
+// print of a job. Pure.
 #pragma once
 
 #include <optional>
@@ -12,24 +12,26 @@
 
 namespace ddprun::submit {
 
-// `ddprun`: where it is on the nodes, unless the job says so. Throws Error(kInvalidArgument), a
-// line for each: what sbatch could not read.
+// Returns the batch script. `ddprun` is its path on the nodes, unless the job names another. Throws
+// Error(kInvalidArgument) with a line for each thing that sbatch could not read.
 std::string slurm_script(const JobFile& job, const std::string& ddprun);
 
-// Points in time are seconds since 1970: SLURM_TIME_FORMAT=%s.
+// Times are in seconds since 1970: SLURM_TIME_FORMAT=%s.
 struct SlurmJob {
   JobState state;
-  std::string output;  // where it is, as far as it was said
+  std::string output;  // its output's path, if it was said
 };
 
-// Parses `scontrol --oneliner show job ID`. nullopt: it is none.
+// Parses `scontrol --oneliner show job ID`. nullopt: the text isn't a job.
 std::optional<SlurmJob> parse_scontrol(std::string_view text);
 
-// Parses `sacct --noheader --parsable2 --allocations --format=kSacctFields`. nullopt: no job.
+// Parses `sacct --noheader --parsable2 --allocations --format=kSacctFields`. nullopt: it has no
+// job.
 inline constexpr char kSacctFields[] = "JobID,JobName,State,ExitCode,Submit,Start,End,NodeList";
 std::optional<JobState> parse_sacct(std::string_view text);
 
-// The job's id in what `sbatch --parsable` prints: "4711" or "4711;cluster". nullopt: it is none.
+// Finds the job's id in the output of `sbatch --parsable`: "4711" or "4711;cluster". nullopt: there
+// is none.
 std::optional<std::string> parse_sbatch(std::string_view text);
 
 }  // namespace ddprun::submit

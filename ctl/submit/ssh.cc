@@ -38,7 +38,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Signals are for ddprun, which is in the same process group: the shell waits for its end.
+// ddprun in the same process group handles the signals; the shell only waits for its end.
 constexpr char kSupervisor[] =
     "trap : TERM INT HUP QUIT USR1\n"
     "exit_file=$1\n"
@@ -67,7 +67,7 @@ bool was_started_as(pid_t pid, const std::string& id) {
   std::string variables("\0", 1);
   try {
     variables.append(std::istreambuf_iterator<char>(file), {});
-  } catch (const std::ios_base::failure&) {  // it has ended, or is another user's
+  } catch (const std::ios_base::failure&) {  // the process has ended, or is another user's
     return false;
   }
   const std::string wanted = std::string("\0", 1) + env::kSubmittedAs + "=" + id;
@@ -80,7 +80,8 @@ UniqueFd open_or_throw(const std::string& path, int flags) {
   return fd;
 }
 
-// Ranks and notes out of `ddprun --dry-run --json`. Throws Error(kProtocol) where it is none.
+// Reads ranks and notes from `ddprun --dry-run --json`. Throws Error(kProtocol) if it is other
+// text.
 Plan parse_dry_run(std::string_view text) {
   Plan plan;
   try {
@@ -103,7 +104,7 @@ Plan parse_dry_run(std::string_view text) {
   return plan;
 }
 
-// Asks the launcher for its plan before anything happens: its own rules are the rules.
+// Asks the launcher for its plan before anything is started, since its rules count.
 Plan ask_launcher(const JobFile& job, std::vector<std::string> command) {
   command.insert(command.begin() + 1, {"--dry-run", "--json"});
   const ProgramEnd end =
@@ -114,7 +115,7 @@ Plan ask_launcher(const JobFile& job, std::vector<std::string> command) {
               last == std::string::npos ? failure_text(end) : end.err.substr(0, last + 1));
 }
 
-// For a job that runs no more, and left no exit code.
+// The reason of a job that runs no more and left no exit code.
 const char* why_without_code(const JobRecord& record) {
   std::error_code error;
   return std::filesystem::exists(unfinished_exit_file(record.exit_file), error)
@@ -122,7 +123,7 @@ const char* why_without_code(const JobRecord& record) {
              : "its launcher was killed, or the machine was restarted";
 }
 
-// For a job that runs.
+// The reason of a job that runs.
 const char* why_running(bool has_launcher, bool was_cancelled) {
   if (has_launcher) return was_cancelled ? "asked to end" : "";
   return was_cancelled ? "asked to end; its launcher was killed: nobody will know its exit code"
@@ -181,7 +182,7 @@ class SshScheduler : public Scheduler {
     const bool was_cancelled = records_.is_cancelled(record.id);
     const auto process = records_.process_of(record.id);
     const bool is_here = record.host == host_name();
-    // Asked before the exit code is looked for, which comes before the process ends.
+    // Must be asked before the exit code is read: the code is written before the process ends.
     const bool has_launcher = is_here && process && process->is_alive();
     const bool is_alive = has_launcher || (is_here && process && process->is_of_this_boot() &&
                                            !job_processes(process->pid, record.id).empty());
@@ -249,7 +250,7 @@ class SshScheduler : public Scheduler {
               .pid;
       records_.add_process(record.id, RecordedProcess::of(launcher_));
     } catch (...) {
-      // A launcher that nobody could find again must not run.
+      // A launcher without a record must not run, since nobody could find it.
       if (launcher_ > 0) {
         ::kill(-launcher_, SIGKILL);
         ::waitpid(launcher_, nullptr, 0);
@@ -260,14 +261,14 @@ class SshScheduler : public Scheduler {
     }
   }
 
-  // If submit() waits for the job's end, nobody else reaps the launcher.
+  // The submitting process is the launcher's parent, so it must reap it.
   void reap_launcher() {
     if (launcher_ > 0 && ::waitpid(launcher_, nullptr, WNOHANG) == launcher_) launcher_ = -1;
   }
 
   const JobRecords records_;
   const std::string ddprun_;
-  pid_t launcher_ = -1;  // that submit() started, our child until it ends; -1: none
+  pid_t launcher_ = -1;  // started by submit(), our child until it is reaped; -1: none
 };
 
 }  // namespace
@@ -290,7 +291,7 @@ std::vector<std::string> ssh_command(const JobFile& job, const std::string& ddpr
   add("ssh", keys.ssh);
   add("remote-ddprun", job.ddprun);
   for (const std::string& name : job.environment_without) add("env", "-" + name);
-  // Their values are the launcher's own, and on no command line.
+  // The launcher has their values; a command line must not show them.
   for (const auto& variable : job.environment) add("env", variable.first);
   if (job.limits.time) add("time-limit", std::to_string(job.limits.time->count()));
   JobFile here = job;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job on hosts that ssh reaches: the command that is run here, and what ddprun says of it. Pure.
+// Runs a job on hosts that ssh reaches: makes the local command, and finds the job's processes.
+// Pure, but for the processes.
 #pragma once
 
 #include <sys/types.h>
@@ -12,20 +13,22 @@
 
 namespace ddprun::submit {
 
-// `ddprun` is the launcher on this machine. Throws Error(kInvalidArgument) where the job has no
-// hosts.
+// Returns the job's command. `ddprun` is the launcher on this machine. Throws
+// Error(kInvalidArgument) if the job names no hosts.
 std::vector<std::string> ssh_command(const JobFile& job, const std::string& ddprun);
 
-// The command that runs it: /bin/sh with these words. It leaves the job's exit code in `exit_file`.
+// Returns the words of a /bin/sh that runs the command, and leaves the job's exit code in
+// `exit_file`.
 std::vector<std::string> ssh_supervisor(const std::vector<std::string>& command,
                                         const std::string& exit_file);
 
-// The processes of a job over ssh on this machine: those of the process group that run and were
-// started as that job's: with DDPRUN_SUBMITTED_AS=id. Its leader may be gone; another group of the
-// same number has none. A pidfd for each, which stays with its process whatever gets its number.
+// Finds the running processes of a job over ssh on this machine. They are in the process group, and
+// were started with DDPRUN_SUBMITTED_AS=id, even if their leader has ended. So processes of a later
+// group with the same number aren't found. Returns a pidfd for each, which stays valid if its
+// number is reused.
 std::vector<UniqueFd> job_processes(pid_t group, const std::string& id);
 
-// SIGTERM for each of them that runs. Throws Error(kSystem).
+// Sends SIGTERM to each of them that still runs. Throws Error(kSystem).
 void end_processes(const std::vector<UniqueFd>& processes);
 
 }  // namespace ddprun::submit

@@ -17,14 +17,14 @@ namespace json = boost::json;
 
 namespace {
 
-// On one line, whatever the rendezvous says. Throws where there is no such text.
+// Returns a text on one line, whatever it contains. Throws if there is no such text.
 std::string text_at(const boost::json::value& object, const char* name) {
   return one_line(std::string(object.at(name).as_string()));
 }
 
 struct Row {
   std::string id, phase, round, nodes;
-  std::string exit_code = {}, ended = {}, why = {};  // of one that is over
+  std::string exit_code = {}, ended = {}, why = {};  // of a job that is over
 };
 
 Row live_row(const json::value& job) {
@@ -57,14 +57,14 @@ std::uint64_t number_at(const json::value& object, const char* name) {
   return object.at(name).to_number<std::uint64_t>();
 }
 
-// "12", or "12 of 4096" where the page has a limit beside it.
+// Returns "12", or "12 of 4096" if the page also has a limit.
 std::string of_limit(const json::value& object, const std::string& name) {
   std::string text = std::to_string(number_at(object, name.c_str()));
   const json::value* most = object.as_object().if_contains("max_" + name);
   return most == nullptr ? text : concat(text, " of ", most->to_number<std::uint64_t>());
 }
 
-// "2 d 3 h", "3 h", "12 min 5 s", "5 s".
+// Returns "2 d 3 h", "3 h", "12 min 5 s" or "5 s".
 std::string time_text(double seconds) {
   const auto whole = static_cast<std::uint64_t>(seconds < 0 ? 0 : seconds);
   const std::uint64_t days = whole / 86'400, hours = whole / 3'600 % 24, minutes = whole / 60 % 60;
@@ -78,7 +78,7 @@ std::string time_text(double seconds) {
   return concat(whole, " s");
 }
 
-// The role of one of several endpoints; an older page knows no roles.
+// Returns the role of a rendezvous with several endpoints; an older page has no roles.
 std::string role_text(const json::value& all) {
   const json::value& role = json_at::at(all, "role");
   if (role.is_null()) return "";
@@ -108,7 +108,7 @@ std::string server_text(const json::value& store) {
 
 bool stands_by(const json::value& all) { return json_at::text(all, "role") == "standby"; }
 
-// A standby's is a copy, or, beside an etcd, none.
+// Describes a standby's journal: a copy, or, with etcd, none.
 std::string standbys_journal_text(const json::value& journal) {
   if (journal.is_null()) return "none of its own: the jobs are the leader's";
   const std::string path = text_at(journal, "path");
@@ -117,7 +117,7 @@ std::string standbys_journal_text(const json::value& journal) {
   return concat("takes no copy: ", text_at(journal, "trouble"), " (", path, ")");
 }
 
-// The effect on jobs of a journal that can't be written.
+// Says what happens to jobs while the journal can't be written.
 const char* meanwhile(const json::value& journal) {
   const json::value* waits = journal.as_object().if_contains("jobs_wait");
   return waits != nullptr && *waits == true ? "nothing is decided" : "jobs go on in memory";
@@ -141,7 +141,7 @@ std::string jobs_table(const std::string& page) {
     const json::value all = parsed_json(page);
     const json::object& object = all.as_object();
     const json::array& jobs = all.at("jobs").as_array();
-    const json::value* finished = object.if_contains("finished");  // an older ddprund has none
+    const json::value* finished = object.if_contains("finished");  // none from an older ddprund
     const json::value* journal = object.if_contains("journal");
     if (journal != nullptr && journal->is_object() && !journal->at("kept").as_bool()) {
       table << "not kept now, " << meanwhile(*journal) << ": " << text_at(*journal, "trouble")

@@ -19,13 +19,13 @@ namespace {
 constexpr char kNotKnown[] = "–";
 constexpr double kLastLevel = 7;
 
-// "▁" … "█" for 0 … 7; what is out of range becomes the nearest one.
+// Returns "▁" … "█" for 0 … 7; other levels become the nearest of these.
 std::string level_sign(double level) {
   constexpr std::array kSigns = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   return kSigns.at(std::lround(std::clamp(level, 0.0, kLastLevel)));
 }
 
-// At most `columns` of them. A bar stands for the mean of several values where there are more.
+// Draws at most `columns` bars. If there are more values, a bar shows the mean of several.
 std::string bars_of(const Series& values, double low, double high, std::size_t columns) {
   std::string bars;
   const std::size_t num_bars = std::min(columns, values.size());
@@ -33,7 +33,7 @@ std::string bars_of(const Series& values, double low, double high, std::size_t c
     const auto first = values.begin() + bar * values.size() / num_bars;
     const auto end = values.begin() + (bar + 1) * values.size() / num_bars;
     const double mean = std::accumulate(first, end, 0.0) / (end - first);
-    // Equal values are in the middle, zeros at the bottom.
+    // Equal values are drawn in the middle, zeros at the bottom.
     const double alike = high == 0 ? 0 : 0.4;
     bars += level_sign(kLastLevel * (high > low ? (mean - low) / (high - low) : alike));
   }
@@ -42,9 +42,9 @@ std::string bars_of(const Series& values, double low, double high, std::size_t c
 
 struct Cell {
   Condition condition = kSucceeded;
-  std::int64_t number = -1;  // for the begin of a row; -1: none
-  std::int64_t group = 0;    // so many cells of one node begin with this one
-  double own = -1;           // the rank's own part of a step, seconds; less than 0: not known
+  std::int64_t number = -1;  // shown before a row that begins here; -1: none
+  std::int64_t group = 0;    // in the first cell of a node: how many cells the node has
+  double own = -1;           // the rank's own part of a step, in seconds; negative: not known
 
   void merge(Condition other, double other_own) {
     condition = std::max(condition, other);
@@ -52,7 +52,8 @@ struct Cell {
   }
 };
 
-// The columns of the table of nodes. Without room those of importance 1 go first; 9 and more stay.
+// Columns of the table of nodes. If they don't fit, those of importance 1 go first; 9 and more
+// stay.
 constexpr std::size_t kHost = 1, kState = 2, kRanks = 3, kEach = 7;
 constexpr std::array kHeads = {"NODE", "HOST", "STATE", "RANKS", "CPU", "MEM",
                                "GPU",  "EACH", "IN",    "OUT",   "OWN"};
@@ -62,7 +63,7 @@ constexpr std::array kImportance = {9, 11, 10, 3, 6, 5, 7, 1, 4, 4, 8};
 struct Row {
   std::array<std::string, kHeads.size()> texts = {};
   char style = kDim;
-  double sort_value = std::numeric_limits<double>::infinity();  // small ones first
+  double sort_value = std::numeric_limits<double>::infinity();  // rows with small values come first
 };
 
 class JobPanel {
@@ -116,7 +117,7 @@ class JobPanel {
   void add(const Parts&... parts) {
     lines_.push_back(concat(parts...));
   }
-  // On at most `most` lines.
+  // Adds the text on at most `most` lines.
   void add_text(char style, std::size_t most, const std::string& text) {
     add_wrapped(lines_, text, columns_, style, most);
   }
@@ -126,7 +127,7 @@ class JobPanel {
     add(kTitle, title, parts...);
   }
 
-  // With " · " between, on as many lines as they need.
+  // Adds the facts with " · " between them, on as many lines as needed.
   void add_facts(const Lines& facts) {
     constexpr std::size_t kBetween = 3;
     std::string line;
@@ -154,7 +155,7 @@ class JobPanel {
     if (ranks.size() > kMost) add(kDim, "  and ", ranks.size() - kMost, " more");
   }
 
-  // "failures 2/3": some of what was granted is gone, or all.
+  // Makes "failures 2/3", with a style that shows if some or all are used up.
   std::string budget(const char* name, const char* used_path, const char* most_path) const {
     const std::int64_t used = whole(said_, used_path), most = whole(said_, most_path);
     const char style = used == 0 ? kPlain : most > 0 && used >= most ? kBad : kWarn;
@@ -183,7 +184,7 @@ class JobPanel {
     add_facts(facts);
   }
 
-  // "loss        2.31  ▅▄▃▂▂  2.31 to 4.12", where the value is known.
+  // Adds "loss        2.31  ▅▄▃▂▂  2.31 to 4.12", if the value is known.
   void add_series(Figure figure, const char* name, std::string (*text)(double),
                   const std::string& more = "") {
     constexpr std::size_t kNow = 21, kMostBars = 60, kBehind = 22;  // columns
@@ -229,7 +230,7 @@ class JobPanel {
     add_facts(facts);
   }
 
-  // The median of the ranks' own parts of a step, in seconds; 0: no rank says it.
+  // Returns the median of the ranks' own parts of a step, in seconds; 0: no rank reports it.
   double median_own() const {
     std::vector<double> own;
     for (const Node& node : job_.nodes) {
@@ -238,14 +239,14 @@ class JobPanel {
     return median_of(std::move(own)).value_or(0);
   }
 
-  // The median is at a third of the height: twice as long is well above, half as long below.
+  // The median is at a third of the height, so that double and half of it look different.
   std::string height_of(double own) const {
     constexpr double kMedianLevel = 2;
     return level_sign(median_ > 0 ? kMedianLevel * own / median_ : 0);
   }
 
-  // `num_nodes` 0: one for each rank, in groups; else one for so many nodes. Then only those ranks
-  // are looked at that differ from their node: there may be very many.
+  // Makes the cells. `num_nodes` 0: one for each rank, in groups; else one for this many nodes.
+  // Then it looks only at ranks that differ from their node, as there may be very many.
   std::vector<Cell> cells_of(std::size_t num_nodes) const {
     std::vector<Cell> cells;
     for (std::size_t i = 0; i < job_.nodes.size(); ++i) {
@@ -272,7 +273,7 @@ class JobPanel {
     return cells;
   }
 
-  // With gaps each group is on one row, unless it alone is longer.
+  // With gaps, the cells of a node stay on one row, unless a row can't hold them.
   Lines rows_of(const std::vector<Cell>& cells, bool has_gaps) const {
     constexpr std::size_t kLabel = 7;
     constexpr double kWarnFrom = 2;  // times the median
@@ -299,7 +300,7 @@ class JobPanel {
     return rows;
   }
 
-  // "16: 15 running, 1 ▲ straggling"
+  // Makes "16: 15 running, 1 ▲ straggling".
   std::string conditions_text(std::int64_t num_ranks) const {
     std::array<std::int64_t, kConditions.size()> counts{};
     for (const Node& node : job_.nodes) {
@@ -382,7 +383,7 @@ class JobPanel {
     add_slow_ranks();
   }
 
-  // Newest first.
+  // Adds the restarts, the newest first.
   void add_restarts() {
     constexpr std::ptrdiff_t kMost = 6;
     const json::array& rounds = list(said_, "rounds");
@@ -442,7 +443,7 @@ class JobPanel {
     return row;
   }
 
-  // 0: it isn't shown. Hosts have what is left.
+  // Returns the columns' widths; 0: the column isn't shown. Hosts get the remaining room.
   std::array<std::size_t, kHeads.size()> widths_of(const std::vector<Row>& rows) const {
     std::array<std::size_t, kHeads.size()> widths{}, longest = kLeastWidths;
     for (std::size_t i = 0; i < kHeads.size(); ++i) {
@@ -518,7 +519,7 @@ class JobPanel {
   const std::size_t columns_;
   const double median_ = median_own();
   Lines lines_;
-  std::vector<std::size_t> sections_;  // the lines with which they begin
+  std::vector<std::size_t> sections_;  // lines at which sections begin
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ std::string header(const Known& known) {
                 at(daemon, "journal", "kept") == json::value(true) ? " · journal kept" : "");
 }
 
-// The daemon's own faults.
+// Shows the daemon's own problems.
 Lines troubles(const Known& known, std::size_t columns, std::size_t most) {
   Lines lines;
   const json::value& daemon = known.state.daemon;
@@ -77,7 +77,7 @@ char style_of(const std::string& phase) {
   return phase == "stopping" || phase == "failed" ? kBad : phase == "ended" ? kDim : kWarn;
 }
 
-// The job's words in the list.
+// Returns the job's text in the list.
 std::string summary_of(const Job& job) {
   const std::int64_t code = whole(job.said, "exit_code");
   const std::string ended = text(job.said, "ended");
@@ -94,7 +94,7 @@ std::string summary_of(const Job& job) {
   return waits.empty() ? words : concat(words, " · ", waits);
 }
 
-// `most` jobs around the chosen one.
+// Shows `most` jobs around the chosen one.
 Lines job_list(const State& state, const Job& chosen, std::size_t columns, std::size_t most) {
   const std::size_t num_over = state.jobs.size() - state.num_live + state.num_hidden_over;
   Lines lines = {concat(kTitle, "JOBS", kPlain, ' ', state.num_live + state.num_hidden_live,
@@ -127,10 +127,10 @@ std::string job_title(const State& state, const Job& job, std::size_t columns) {
   return concat(left(line, columns - place.size()), kDim, place);
 }
 
-// Exactly `rows` lines of what a rank wrote last, the newest at the bottom, each on as many rows as
-// it needs.
+// Shows a rank's last output on exactly `rows` lines, the newest at the bottom. A long line takes
+// as many rows as it needs.
 Lines output_lines(const Known& known, const View& view, std::size_t columns, std::size_t rows) {
-  constexpr std::size_t kMostNote = 3, kMostRows = 4'096;  // of one line: all of it
+  constexpr std::size_t kMostNote = 3, kMostRows = 4'096;  // of a line: all of its rows
   const Lines said = texts(known.tail, "lines");
   std::string note = view.live_job(known.state)
                          ? view.why_not_asked(known.state)
@@ -208,7 +208,7 @@ const char* order_name(NodeOrder order) { return kOrders.at(order); }
 
 const Job* View::chosen(const State& state) const {
   auto job = std::ranges::find(state.jobs, wanted, &Job::key);
-  // One that was live may be over now, or be back.
+  // The chosen job may be over now, or be live again.
   const std::string run_id = wanted.substr(0, wanted.find('\n'));
   if (job == state.jobs.end()) job = std::ranges::find(state.jobs, run_id, &Job::run_id);
   if (job == state.jobs.end()) job = state.jobs.begin();
@@ -232,7 +232,7 @@ void View::settle(const State& state) {
   rank = rank_of_interest(*job);
 }
 
-// False: it isn't such a key.
+// False: the key isn't about the output.
 bool View::press_output_key(int key, const Job* job) {
   constexpr std::size_t kMostDigits = 9;
   const bool is_before = key == '[' || key == KEY_LEFT;
@@ -295,7 +295,7 @@ bool View::press(int key, const State& state) {
 }
 
 std::string View::why_not_asked(const State& state) const {
-  constexpr std::size_t kMostName = 4'000;  // bytes of a job's name that the daemon takes
+  constexpr std::size_t kMostName = 4'000;  // longest job name in bytes that the daemon takes
   if (at(state.daemon, "watch_output").is_null()) {
     return concat("the rendezvous is of an older version (", text(state.daemon, "version"),
                   "), which doesn't tell what ranks print");
@@ -317,7 +317,7 @@ Lines screen_picture(const Known& known, View& view, std::size_t real_columns,
   const Job* job = view.chosen(state);
   const bool has_list = job != nullptr && view.shows_list(state);
   Lines lines = {header(known)}, body, output;
-  std::size_t room = rows - 2;  // of the body
+  std::size_t room = rows - 2;  // lines for the body
   if (view.has_help) {
     body = help_lines();
   } else {
@@ -356,7 +356,7 @@ Lines screen_picture(const Known& known, View& view, std::size_t real_columns,
 Lines paper_picture(const Known& known, View view, std::size_t columns) {
   constexpr std::size_t kNoEnd = 100'000;
   Lines lines = screen_picture(known, view, columns, kNoEnd);
-  lines.pop_back();  // keys
+  lines.pop_back();  // the line of keys
   while (lines.back().empty()) lines.pop_back();
   return lines;
 }

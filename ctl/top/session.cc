@@ -43,22 +43,22 @@ namespace {
 
 constexpr std::array kEndings = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-constexpr std::chrono::seconds kSilence{15};  // the daemon says something every 5 s
+constexpr std::chrono::seconds kSilence{15};  // the daemon sends something every 5 s
 constexpr std::chrono::milliseconds kFirstWait{500}, kLongestWait{15'000};
 
-// For signal handlers, which may not call ncurses.
+// These are for signal handlers, which must not call ncurses.
 termios g_shell_modes;
-std::string g_leave;  // bytes that give the shell its screen
+std::string g_leave;  // bytes that restore the shell's screen
 volatile std::sig_atomic_t g_is_leaving = 0;
 
 void after_crash(int signal) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, g_leave.data(), g_leave.size());
   ::tcsetattr(STDIN_FILENO, TCSANOW, &g_shell_modes);
   std::signal(signal, SIG_DFL);
-  ::raise(signal);  // comes when this returns
+  ::raise(signal);  // the signal is handled when this function returns
 }
 
-// The rest of what ncurses writes goes nowhere where the program is to end.
+// If the program is to end, discards the rest of what ncurses writes.
 void while_stuck(int) {
   sigset_t pending;
   ::sigpending(&pending);
@@ -67,8 +67,9 @@ void while_stuck(int) {
   if (is_told || g_is_leaving != 0) ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
 }
 
-// ncurses writes until the terminal has taken all of it. A signal that ends the program does so
-// also where the terminal takes nothing. SIGTTOU doesn't stop it amid its farewell.
+// Lets ncurses write, which it does until the terminal has taken everything. Signals that end the
+// program work even if the terminal takes nothing. With `is_farewell`, SIGTTOU doesn't stop the
+// program here.
 void let_write(int (*write)(), bool is_farewell) {
   sigset_t held, before;
   ::sigemptyset(&held);
@@ -82,7 +83,7 @@ void let_write(int (*write)(), bool is_farewell) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// An open file of its own: the shell's doesn't become non-blocking.
+// Opens the terminal again, so that the shell's open file stays blocking.
 int opened_again(int fd, int mode) {
   for (const std::string& path : {concat("/proc/self/fd/", fd), std::string("/dev/tty")}) {
     const int own = ::open(path.c_str(), mode | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
@@ -91,7 +92,7 @@ int opened_again(int fd, int mode) {
   throw_system_error("can't use the terminal", errno);
 }
 
-// One of them, or the end of the terminal, which is always one.
+// Whether one of `events` has come, or the terminal has ended, which always counts.
 bool has_event(int fd, short events) {
   pollfd now{fd, events, 0};
   return ::poll(&now, 1, 0) != 0;
@@ -106,15 +107,15 @@ std::string clock_text() {
   return {text, std::strftime(text, sizeof text, "%H:%M:%S", &local)};
 }
 
-// The terminal on stdin and stdout, by ncurses: a screen without a cursor. One at a time.
+// The terminal on stdin and stdout, drawn by ncurses, without a cursor. Only one object at a time.
 class Terminal {
  public:
   Terminal(bool has_unicode, bool has_color) : has_unicode_(has_unicode) {
     if (::tcgetattr(STDIN_FILENO, &g_shell_modes) != 0) {
       throw_system_error("can't use the terminal", errno);
     }
-    // Nearly all terminals understand an xterm's sequences; this one's kind may not be described
-    // here. A newterm() that fails would keep its memory.
+    // If this kind of terminal isn't described here, uses xterm's sequences, which nearly all
+    // understand. It is checked first, since a newterm() that fails leaks memory.
     const bool is_described = ::tgetent(nullptr, std::getenv("TERM")) == 1;
     if (::newterm(is_described ? nullptr : "xterm", stdout, stdin) == nullptr) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -130,7 +131,7 @@ class Terminal {
     ::noecho();
     termios now{};
     ::tcgetattr(STDIN_FILENO, &now);
-    now.c_iflag &= ~static_cast<tcflag_t>(IXON);  // ^S must not freeze it
+    now.c_iflag &= ~static_cast<tcflag_t>(IXON);  // ^S must not stop the output
     ::tcsetattr(STDIN_FILENO, TCSANOW, &now);
     ::def_prog_mode();
     ::keypad(stdscr, TRUE);
@@ -151,14 +152,15 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // The screen is the shell's until show().
+  // Gives the shell its screen back, until show().
   void leave() {
     if (::isendwin()) return;
     let_write(::endwin, true);
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &g_shell_modes);  // also where stdout is it no more
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &g_shell_modes);  // even if stdout is gone
   }
 
-  // The screen may show anything now: the next picture is drawn as a whole, in the screen's size.
+  // Called when the screen may show anything: the next picture is drawn whole, in the screen's
+  // size.
   void forget() {
     winsize size{};
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
@@ -168,7 +170,7 @@ class Terminal {
   }
 
   void show(const Lines& lines) {
-    // By style. If colours were not begun, ncurses shows none.
+    // Indexed by style. Without start_color() ncurses shows no colours.
     constexpr std::array<attr_t, kTitle + 1> kAttributes = {
         0, 0, A_BOLD, A_DIM, 0, 0, A_BOLD, A_BOLD, A_REVERSE, A_BOLD | A_UNDERLINE};
     constexpr std::array<short, kTitle + 1> kColors = {
@@ -214,7 +216,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   int run() {
-    // Before ncurses, which handles those that nobody does.
+    // Must come before ncurses, which installs handlers for signals that have none.
     for (const int number : kEndings) signals_.add(number);
     for (const int number : {SIGTSTP, SIGCONT, SIGWINCH}) signals_.add(number);
     terminal_.emplace(options_.has_unicode, options_.has_color);
@@ -238,13 +240,13 @@ class Session {
     signals_.async_wait([this](boost::system::error_code error, int number) {
       if (error) return;
       if (number == SIGTSTP) {
-        // As a program that knows nothing of it would be stopped.
+        // Stops as a program without a handler would.
         terminal_->leave();
         signals_.remove(SIGTSTP);
         ::raise(SIGTSTP);
         signals_.add(SIGTSTP);
       } else if (number == SIGCONT) {
-        terminal_->leave();  // after SIGSTOP, which can't be noticed before
+        terminal_->leave();  // after SIGSTOP, which can't be noticed earlier
       } else if (number != SIGWINCH) {
         return end(exit_status_for_signal(number));
       }
@@ -342,13 +344,13 @@ class Session {
     draw();
   }
 
-  // The daemon said that it will end the connection, and why; or what it says makes no sense.
+  // Called if the daemon announced the end of the connection, or sent something wrong.
   void give_up(const std::string& why) {
     if (connectors_.size() == 1) wait_ = kLongestWait / 3;
     lost(why);
   }
 
-  // The connection has ended, or none was to be had. It is tried again.
+  // Called when the connection has ended, or could not be made. Tries again later.
   void lost(const std::string& why) {
     if (const auto frames = std::exchange(frames_, nullptr)) frames->close();
     run_after(timer_, wait_, [this] {
@@ -362,7 +364,8 @@ class Session {
     draw();
   }
 
-  // Which rank's output is looked at; again on each connection, and where it could not be said.
+  // Tells the rendezvous whose output is shown. Repeats it on each connection, and if it could not
+  // be sent.
   void tell() {
     const std::string wish = view_.wish(known_.state);
     if (!known_.is_live || wish == told_ || !frames_->has_sent_all()) return;
@@ -370,7 +373,7 @@ class Session {
     told_ = wish;
   }
 
-  // A terminal that is slow is shown the newest picture, and none in between.
+  // A slow terminal gets only the newest picture, and none in between.
   void draw() {
     if (!has_event(STDOUT_FILENO, POLLOUT)) {
       if (std::exchange(is_waiting_, true)) return;
@@ -391,20 +394,20 @@ class Session {
   boost::asio::io_context io_{1};
   Known known_;
   View view_;
-  std::string told_ = kLookAway;  // the rendezvous, on this connection
+  std::string told_ = kLookAway;  // what the rendezvous was told on this connection
   int exit_code_ = 0;
-  std::optional<Error> refused_;  // before the first connection: what will not pass
+  std::optional<Error> refused_;  // an error before the first connection that won't pass
   boost::asio::signal_set signals_{io_};
   stream_descriptor in_{io_, opened_again(STDIN_FILENO, O_RDONLY)};
   stream_descriptor out_{io_, opened_again(STDOUT_FILENO, O_WRONLY)};
-  bool is_waiting_ = false;  // until the terminal takes something again
+  bool is_waiting_ = false;  // until the terminal takes output again
   std::vector<std::unique_ptr<LinkConnector>> connectors_;
   membership::EndpointTurns turns_;
-  boost::asio::steady_timer timer_{io_};  // the next attempt, or silence
-  std::shared_ptr<FrameStream> frames_;   // second owner: its operations
+  boost::asio::steady_timer timer_{io_};  // until the next attempt, or the limit of silence
+  std::shared_ptr<FrameStream> frames_;   // also owned by its operations
   std::chrono::milliseconds wait_ = kFirstWait;
   bool was_there_ = false;
-  std::optional<Terminal> terminal_;  // from run() on
+  std::optional<Terminal> terminal_;  // set by run()
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl top` at a terminal: what the rendezvous pushes (docs/status-page.md), keys and the
-// terminal's size in, a picture out, until the user has enough. One thread.
+// Runs `ddprunctl top` at a terminal. Takes what the rendezvous pushes (docs/status-page.md), keys
+// and size changes, and draws, until the user quits. One thread.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 namespace ddprun::top {
 
 struct SessionOptions {
-  std::vector<Endpoint> endpoints;  // of several the one that leads is followed
+  std::vector<Endpoint> endpoints;  // the leader of these is followed
   membership::LinkSecurity security;
-  std::string name;          // of the endpoints, as the user gave them
+  std::string name;          // the endpoints as the user gave them
   std::string wanted;        // a job's run id; empty: the first one
-  bool has_unicode = false;  // the terminal has it; else each character becomes one of ASCII
-  bool has_color = false;    // else bold, dim and reversed alone
+  bool has_unicode = false;  // false: characters are replaced by ASCII ones
+  bool has_color = false;    // false: bold, dim and reversed only
 };
 
-// The exit code: 0, or 128 and the signal that ended it. Throws Error where the rendezvous refuses
-// this side, or stdin and stdout can't be used as a terminal. That is then as it was, as after
+// Returns the exit code: 0, or 128 and the signal that ended it. Throws Error if the rendezvous
+// refuses this side, or stdin and stdout can't be used as a terminal. The terminal is restored at
 // every end but SIGKILL.
 int run_session(const SessionOptions& options);
 

@@ -26,7 +26,7 @@ void clean(json::value& value) {
   }
 }
 
-// `may_be_spare`: the job has a round, and the node no place in it.
+// `may_be_spare`: the job has a round in which the node has no place.
 Condition condition_of(const std::string& phase, bool is_connected, bool may_be_spare) {
   if (!is_connected) return kLost;
   if (phase == "idle" && may_be_spare) return kSpare;
@@ -77,7 +77,7 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
   std::optional<double> traffic;
   std::int64_t next = 0;
   for (Node& node : job.nodes) {
-    // First ranks are sums of numbers of workers, unless some of the nodes are not here.
+    // First ranks are sums of numbers of workers, but not if nodes are hidden.
     if (node.node_rank && num_hidden == 0) {
       node.first_rank = std::exchange(next, next + node.num_workers);
     }
@@ -96,7 +96,7 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
       !rounds.empty() && (phase == "stopping" || phase == "ended")) {
     job.failed = rank_named(text(rounds.back(), "first_failure"));
   }
-  // The programs' own mean, else what their agents measured.
+  // The programs' own mean comes first, else the agents' measurements.
   const auto step = number(said, "training", "step_parts", "step_seconds", "mean");
   job.figures = {number(said, "training", "loss"),
                  number(said, "training", "samples_per_second"),

@@ -11,13 +11,13 @@
 namespace ddprun::top {
 namespace {
 
-// 0: it isn't shown.
+// 0: the character isn't shown.
 std::size_t width_of(char32_t letter) {
   const int width = letter > 0xFFFF ? 0 : ::wcwidth(static_cast<wchar_t>(letter));
   return width < 0 ? 0 : static_cast<std::size_t>(width);
 }
 
-// Bytes of its first character, at least 1 of a text that isn't empty.
+// Returns the bytes of the first character; at least 1, unless the text is empty.
 std::size_t length_of(std::string_view text) { return std::max<std::size_t>(utf8_length(text), 1); }
 
 // The part of a line's beginning that fits.

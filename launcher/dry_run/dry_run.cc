@@ -30,7 +30,7 @@ const char* mode_name(RendezvousMode mode) {
 
 bool is_numeric_loopback(const std::string& host) { return host == "127.0.0.1" || host == "::1"; }
 
-// Without a look-up: endpoint_claim.h makes one.
+// Looks no name up, though a real run does (endpoint_claim.h).
 std::string served_by(const RendezvousPlan& plan) {
   if (!plan.others.empty()) return "the ddprund that leads";
   if (plan.is_host) return *plan.is_host ? "this node" : "another node";
@@ -43,8 +43,8 @@ std::string served_by(const RendezvousPlan& plan) {
   return "the node that has the address of " + host + " (looked up at the start)";
 }
 
-// Slurm's order of hosts is that of the ranks where it gives this node its rank (--node-rank
-// doesn't).
+// Returns Slurm's hosts, if they are in the order of ranks: Slurm gives this node its rank, and
+// --node-rank doesn't.
 std::vector<std::string> hosts_by_rank(const JobPlan& plan) {
   const auto list = find_variable(plan.environment, env::kSlurmStepNodelist);
   if (!list || plan.config.node_rank || !plan.rendezvous.node_rank) return {};
@@ -75,7 +75,7 @@ std::vector<ForecastPlace> places(const JobPlan& plan) {
   return places;
 }
 
-// The facts of the round before the nodes meet, if each node is like the one of `plan`.
+// Returns what is known of the round before the nodes meet, if each node is like that of `plan`.
 RoundKnowledge round_knowledge(const JobPlan& plan) {
   const LaunchConfig& config = plan.config;
   const RendezvousPlan& meeting = plan.rendezvous;
@@ -100,8 +100,8 @@ RoundKnowledge round_knowledge(const JobPlan& plan) {
   return known;
 }
 
-// The files and the socket of a node's workers, as they would be. `runtime_directory`: of the
-// socket.
+// Returns the workers' options, files and socket as a run would have them. `runtime_directory` is
+// for the socket.
 WorkerScene worker_scene(const JobPlan& plan, const std::string& runtime_directory) {
   WorkerScene scene;
   scene.environment = worker_environment_options(plan);
@@ -162,7 +162,8 @@ class HostsDryRun {
   }
 
  private:
-  // Reads the first host's arguments as its ddprun will. The others' differ in place and number.
+  // Reads the first host's arguments as its ddprun will. The other hosts' differ only in place and
+  // number.
   void read_first_node() {
     const channel::Job job = job_at(fleet_, 0, kPlace, true);
     node_.environment = from_strings(job.environment);
@@ -183,7 +184,7 @@ class HostsDryRun {
       result_.notes.push_back(node_.program.note);
     }
 
-    LaunchConfig placed = node_.config;  // where CPUs are concerned the hosts have to be asked
+    LaunchConfig placed = node_.config;  // CPUs are known only on the hosts
     placed.binding = agent::BindingMode::kNone;
     placed.show_binding = false;
     node_.placement = place_workers(placed, node_.environment, node_.num_workers, {});
@@ -260,8 +261,8 @@ class HostsDryRun {
   static constexpr char kPlace[] = "host";
 
   const FleetPlan& fleet_;
-  const bool is_told_;  // the user says where the nodes meet
-  JobPlan node_;        // of the first host
+  const bool is_told_;  // the user gave the place where the nodes meet
+  JobPlan node_;        // the first host's
   RoundKnowledge known_;
   DryRun result_;
 };

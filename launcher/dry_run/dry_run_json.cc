@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kVersion = 1;  // changes when a field gets another meaning
+constexpr int kVersion = 1;  // changes when a field's meaning does
 
 json::string text(std::string_view value) {
   return json::string(membership::clean_utf8(value, std::numeric_limits<std::size_t>::max()));
@@ -32,7 +32,7 @@ json::array list(const std::vector<std::string>& values) {
   return result;
 }
 
-// Two objects: what is known, and what is decided later.
+// Puts two objects: the known values, and those that are decided later.
 void put(const std::vector<ForecastVariable>& variables, json::object& object) {
   json::object known, later;
   known.reserve(variables.size());
@@ -135,7 +135,7 @@ std::string to_json(const DryRun& run) {
   object["not_inherited"] = list(run.removed);
   object["forwarded"] = list(run.forwarded);
   object["notes"] = list(run.notes);
-  // One node after the other: thousands of them at once would need much memory.
+  // Writes one node after the other: thousands of them at once would need much memory.
   std::string result = written_json(object);
   result.pop_back();
   result += ",\"nodes\":[";

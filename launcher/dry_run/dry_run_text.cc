@@ -20,8 +20,8 @@ bool has_controls(const std::string& word) {
   });
 }
 
-// As a shell reads it back. A word with control characters is in bash's $'…', which no terminal
-// obeys.
+// Quotes a word for a shell. A word with control characters becomes bash's $'…', which terminals
+// don't interpret.
 std::string word_text(const std::string& word) {
   if (!has_controls(word)) return shell_quoted(word);
   std::string quoted = "$'";
@@ -52,7 +52,7 @@ std::string or_later(const std::optional<int>& number) {
   return number ? std::to_string(*number) : "?";
 }
 
-// "0-3", "5".
+// Returns "0-3" or "5".
 std::string range_text(int first, int count) {
   return count == 1 ? std::to_string(first) : concat(first, "-", first + count - 1);
 }
@@ -63,7 +63,7 @@ std::string number_text(double value) {
   return text;
 }
 
-// Columns as wide as their widest cell; of the last one no blanks follow.
+// A table whose columns are as wide as their widest cell. The last column has no blanks after it.
 class Table {
  public:
   void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
@@ -261,7 +261,7 @@ class Printer {
     }
   }
 
-  // Neighbours with the same command share a line.
+  // Workers next to each other with the same command share a line.
   void say_commands() {
     text_ += "\nCommands\n";
     const auto& workers = shown_.workers;

@@ -44,7 +44,7 @@ void say_unknown_addresses(const RoundKnowledge& knowledge, membership::StartRou
   }
 }
 
-// Any text that a placeholder doesn't have, to tell what depends on it.
+// A text that no placeholder has. Variables that change with it depend on the placeholder.
 constexpr char kOther[] = ".";
 
 std::string name_of(const std::string& variable) { return variable.substr(0, variable.find('=')); }
@@ -109,15 +109,15 @@ std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
       .agent_socket = agent::AgentSocket::path_in(scene.socket_directory),
       .observer = scene.environment.observes ? agent::observer_folder(scene.socket_directory) : ""};
   agent::WorkerEnvironmentOptions environment = scene.environment;
-  environment.network = [](const std::string& addr) {  // no system is asked
+  environment.network = [](const std::string& addr) {  // doesn't ask the system
     const std::string whose = addr.starts_with('<') ? addr.substr(1) : addr + ">";
     return Environment{{env::kGlooInterface, "<the interface of " + whose}};
   };
   return agent::worker_environment(environment, round, local_rank, paths);
 }
 
-// Finds the variables that ddprun sets: those of a worker that inherits none, and those that are
-// changed on the way.
+// Finds the variables that ddprun sets: those of a worker that inherits nothing, and inherited ones
+// that are changed.
 void WorkerForecaster::find_names(const membership::StartRound& round) {
   WorkerScene bare = scene_;
   bare.environment.inherited.clear();
@@ -151,7 +151,7 @@ void WorkerForecaster::find_later(const RoundKnowledge& knowledge,
   other.socket_directory += kOther;
   compare_with(variables(other, round, 0), "");
   const Environment common = from_strings(common_);
-  const auto interface = common.find(env::kGlooInterface);  // unless it is the user's
+  const auto interface = common.find(env::kGlooInterface);  // unless the user has set it
   if (interface != common.end() && interface->second.starts_with('<')) {
     later_.emplace(interface->first, "");
   }
@@ -180,7 +180,7 @@ std::vector<ForecastVariable> WorkerForecaster::common() const {
 
 void WorkerForecaster::compare(const std::vector<std::string>& own, WorkerForecast& worker) const {
   std::vector<std::string> news;
-  if (own.size() == common_.size()) {  // so that 10,000 workers take no time
+  if (own.size() == common_.size()) {  // fast for 10,000 workers
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (own[i] != common_[i]) news.push_back(own[i]);
     }

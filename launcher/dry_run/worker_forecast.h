@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forecast of a job's first round, as far as it is known before its nodes have met. It has what
-// one worker will be given: variables, command, files. The code for real workers makes it
-// (agent/worker_environment.h, agent/output/). A value is known if it comes out the same however
-// the rest is decided. Pure.
+// Forecasts a job's first round before its nodes have met: each worker's variables, command and
+// files. The code for real workers computes them (agent/worker_environment.h, agent/output/). A
+// value is known if it doesn't depend on what is decided later. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +17,30 @@
 
 namespace ddprun::launcher {
 
-// One node of the round, by node rank.
+// One node of the round; the list of them is by node rank.
 struct NodeForecast {
   int num_workers = 1;
-  std::string addr;  // as its peers reach it; empty: not known
+  std::string addr;  // the address at which its peers reach it; empty: not known
 };
 
 struct RoundKnowledge {
   std::vector<NodeForecast> nodes;  // not empty
-  std::string role;                 // of all nodes
+  std::string role;                 // the same on all nodes
   bool ranks = true;                // each node's rank is known
-  bool num_nodes = true;            // so many nodes will meet
-  bool num_workers = true;          // of each node
+  bool num_nodes = true;            // the number of nodes that meet is known
+  bool num_workers = true;          // each node's number of workers is known
   bool is_static = false;           // MASTER_ADDR and MASTER_PORT are `endpoint`
   bool is_proxied = false;          // MASTER_ADDR is this node's proxy
   Endpoint endpoint;
-  std::uint16_t store_port = 0;  // else MASTER_PORT; 0: any free one
+  std::uint16_t store_port = 0;  // MASTER_PORT, unless `is_static`; 0: any free one
 };
 
-// Rounds by node rank. An unknown value is any number, or a text in <…> that says what it will be.
+// Returns the rounds by node rank. An unknown value is any number, or a text in <…> that says what
+// will be there.
 std::vector<membership::StartRound> forecast_rounds(const RoundKnowledge& knowledge);
 
-// `round` as it might be, too: all that differs is decided later, by what `decided` says. Empty:
-// the text in its place says so itself.
+// A round that differs from `round` in one unknown value. Variables that differ between the two are
+// decided later: `decided` says by what. Empty: the value itself says it.
 struct OtherRound {
   membership::StartRound round;
   std::string decided;
@@ -48,19 +48,19 @@ struct OtherRound {
 std::vector<OtherRound> other_rounds(const RoundKnowledge& knowledge,
                                      const membership::StartRound& round);
 
-// Facts that are the same for all workers of a node.
+// Facts that all workers of a node share.
 struct WorkerScene {
   agent::WorkerEnvironmentOptions environment;
   bool is_num_workers_known = true;
   agent::WorkerCommand command;
   agent::OutputOptions output;
-  std::string log_directory;     // of the first round; empty: no files
-  std::string socket_directory;  // of the workers' socket
+  std::string log_directory;     // the first round's; empty: no files
+  std::string socket_directory;  // the workers' socket is in it
 };
 
 struct ForecastVariable {
   std::string name;
-  std::string value;      // decided later: what can be said of it, with a text in <…>
+  std::string value;      // if decided later: what is known of it, with a text in <…>
   bool is_later = false;  // decided when the job starts
   bool operator==(const ForecastVariable&) const = default;
 };
@@ -69,26 +69,25 @@ struct WorkerForecast {
   int local_rank = 0;
   std::optional<int> global_rank;
   std::vector<std::string> command;
-  // Variables that ddprun sets, by name, if they differ from WorkerForecaster::common().
+  // Variables that ddprun sets and that differ from WorkerForecaster::common(), by name.
   std::vector<ForecastVariable> environment;
-  std::vector<std::string> without;  // names of those that it hasn't
+  std::vector<std::string> without;  // names in common() that this worker doesn't have
   std::vector<std::string> files;    // log files
 };
 
 class WorkerForecaster {
  public:
-  // `round`: of a node that stands for all. Nodes that differ only in their place and number of
-  // workers have the same variables decided later.
+  // `round` is one node's, which stands for all: for nodes that differ only in rank and number of
+  // workers, the same variables are decided later.
   WorkerForecaster(WorkerScene scene, const RoundKnowledge& knowledge,
                    const membership::StartRound& round);
 
-  // As many as the node has, or of a number that isn't known the first.
+  // Forecasts all workers of the node, or the first one if their number isn't known.
   std::vector<WorkerForecast> workers(const membership::StartRound& round, int num_workers) const;
 
-  // All variables that ddprun sets for the worker with local rank 0 of the node that stands for
-  // all, by name.
+  // Returns all variables that ddprun sets for the worker with local rank 0 of that node, by name.
   std::vector<ForecastVariable> common() const;
-  // Inherited, and not passed on.
+  // Variables that ddprun inherits and doesn't pass on.
   const std::vector<std::string>& removed() const { return removed_; }
 
  private:
@@ -101,11 +100,11 @@ class WorkerForecaster {
   std::vector<std::string> files_of(int local_rank, int global_rank) const;
 
   // Constant after construction.
-  WorkerScene scene_;  // inherits only what matters
+  WorkerScene scene_;  // its environment has only variables that matter
   bool are_ranks_known_ = true;
   std::vector<std::string> common_;  // "NAME=value"
   std::vector<std::string> removed_;
-  std::map<std::string, std::string> later_;  // name → what is said instead; empty: the value
+  std::map<std::string, std::string> later_;  // name → text shown in its place; empty: the value
 };
 
 }  // namespace ddprun::launcher

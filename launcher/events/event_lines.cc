@@ -21,7 +21,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Valid UTF-8 of one line and of a bounded length, whatever another node's words are.
+// Makes valid UTF-8 on one line and of bounded length, even from another node's text.
 json::value line_of(const std::string& text) {
   return json::value(membership::clean_utf8(one_line(text), membership::kMaxShownBytes));
 }
@@ -34,8 +34,8 @@ double rounded_seconds(Clock::duration time) {
   return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
 }
 
-// Adds the mean times of the steps between the two. A worker may report nonsense, so they are
-// checked.
+// Adds the mean times of the steps between `before` and `now`. Checks them, since a worker may
+// report wrong values.
 void put_step_times(json::object& out, const StepSums& before, const StepSums& now) {
   const bool is_known = now.num_steps > before.num_steps;
   const auto put = [&](const char* name, std::uint64_t StepSums::*sum) {
@@ -69,7 +69,7 @@ json::object rank_object(const agent::RankProgress& said, const agent::RankProgr
   return out;
 }
 
-// Whether a line would show anything new. A phase or a collective alone is no news.
+// Whether a line would show something new. A new phase or collective alone doesn't count.
 bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now) {
   const auto num_timed = [](const agent::ProgressWords& words) {
     return words.steps ? words.steps->num_steps : 0;
@@ -78,7 +78,7 @@ bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now
          now.skipped_steps != before.skipped_steps || num_timed(now) > num_timed(before);
 }
 
-// The ledger that the rendezvous sent; null: the text is none.
+// Parses the ledger that the rendezvous sent; null: the text isn't one.
 json::value ledger_of(const std::string& text) {
   if (text.empty() || text.size() > membership::kMaxLedgerBytes) return nullptr;
   auto ledger = parse_object(text);
@@ -93,7 +93,7 @@ json::array one(json::value value) { return json::array{std::move(value)}; }
 
 }  // namespace
 
-// One line: what all have, then what its event has.
+// One line: keys that all events have, then the event's own.
 class EventLines::Line {
  public:
   Line(const char* event, const EventLines& lines, const Moment& now) {
@@ -225,7 +225,7 @@ std::string EventLines::ended(const membership::JobEnd& verdict, const Moment& n
 struct EventLog::Worker {
   int local_rank = 0;
   pid_t pid = 0;
-  std::optional<int> exit_code = {};  // as waitid has it: −15 for SIGTERM
+  std::optional<int> exit_code = {};  // as from waitid: −15 for SIGTERM
 };
 
 EventLog::EventLog(EventLogOptions options, Clock::time_point begun,
@@ -238,7 +238,7 @@ EventLog::EventLog(EventLogOptions options, Clock::time_point begun,
 
 void EventLog::round_began(const membership::StartRound& round, Clock::time_point now) {
   now_ = now;
-  round_.restart_count = round.restart_count;  // as torchrun: with the place that it had before
+  round_.restart_count = round.restart_count;  // as in torchrun: with its old place
   write("RENDEZVOUS", nullptr, "", milliseconds_of(now - last_));
   write("ASSIGN_WORKER_RANKS", nullptr, "", 0.0);
   round_ = round;
@@ -252,7 +252,7 @@ void EventLog::workers_run(const std::vector<pid_t>& pids, Clock::time_point now
   now_ = last_ = now;
   pids_ = pids;
   for (std::size_t i = 0; i < pids.size(); ++i) {
-    if (pids[i] == 0) continue;  // its local rank has none since an earlier round
+    if (pids[i] == 0) continue;  // no worker since an earlier round
     const Worker worker{static_cast<int>(i), pids[i]};
     if (!failed_.contains(worker.local_rank)) write("START", &worker, "", std::nullopt);
   }
@@ -272,7 +272,7 @@ void EventLog::worker_failed(const membership::WorkerFailure& failure, Clock::ti
 
 void EventLog::ended(const membership::JobEnd& verdict, Clock::time_point now) {
   const auto& failure = verdict.first_failure;
-  // One that hung did not end by itself.
+  // A hung worker did not end by itself, so its failure is written here.
   const bool is_ours = failure && is_placed_ && failure->node_rank == round_.node_rank;
   if (is_ours && failure->local_rank >= 0) worker_failed(*failure, now);
   now_ = now;
@@ -285,9 +285,9 @@ void EventLog::ended(const membership::JobEnd& verdict, Clock::time_point now) {
   write(verdict.exit_code == 0 ? "SUCCEEDED" : "FAILED", nullptr, "", std::nullopt);
 }
 
-// Among the node's workers of the round.
+// Returns the worker's index among the node's workers in the round.
 int EventLog::place_of(int local_rank) const {
-  if (!round_.in_place) return local_rank;  // a pid of 0 is then one that has failed already
+  if (!round_.in_place) return local_rank;  // here a pid of 0 is a failed worker
   const auto end = pids_.begin() + std::min<std::ptrdiff_t>(local_rank, std::ssize(pids_));
   return local_rank - static_cast<int>(std::count(pids_.begin(), end, 0));
 }

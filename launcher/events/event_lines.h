@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's events on this node, as lines of JSON: those of --events (docs/events.md has the keys)
-// and those of --event-log-handler, in torchrun's shape. Pure but for EventLog's `write`.
+// Makes JSON lines of a job's events on this node: those of --events (docs/events.md has the keys),
+// and those of --event-log-handler, in torchrun's form. Pure but for EventLog's `write`.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@
 
 namespace ddprun::launcher {
 
-// Each call returns whole lines, each with its "\n"; maybe none.
+// Each call returns whole lines with their "\n", or none.
 class EventLines {
  public:
   EventLines(JobFacts facts, Clock::time_point begun) : facts_(std::move(facts)), begun_(begun) {}
@@ -31,12 +31,12 @@ class EventLines {
 
   std::string begin(const Moment& now) const;
   std::string round_began(const membership::StartRound& round, const Moment& now);
-  // By local rank; 0: none since an earlier round.
+  // `pids` is by local rank; 0: the rank has no worker since an earlier round.
   std::string workers_run(const std::vector<pid_t>& pids, const Moment& now) const;
   std::string worker_ended(const agent::WorkerExit& exit, const Moment& now) const;
-  // A round that never began here, and what was said already, are no line.
+  // Returns no line if the round never began here, or its end was told already.
   std::string round_over(const membership::agent_action::RoundOver& over, const Moment& now);
-  // No line: until the next round this node waits.
+  // Returns no line: this node waits from now on until the next round.
   void workers_gone(const Moment& now) { waits_since_ = now.at; }
   // Empty: nothing has changed.
   std::string progressed(const std::vector<agent::RankProgress>& ranks, const Moment& now);
@@ -49,9 +49,9 @@ class EventLines {
   const JobFacts facts_;
   const Clock::time_point begun_;
   std::optional<membership::StartRound> round_;   // the live or last one
-  std::optional<Clock::time_point> waits_since_;  // nullopt: since the begin
-  std::optional<bool> over_in_place_;             // set: what round_over() has said of round_
-  std::map<int, agent::RankProgress> said_;       // by global rank, of round_
+  std::optional<Clock::time_point> waits_since_;  // nullopt: since the job's begin
+  std::optional<bool> over_in_place_;             // round_'s end as told, in place or not
+  std::map<int, agent::RankProgress> said_;       // last told state by global rank, in round_
 };
 
 struct EventLogOptions {
@@ -59,22 +59,22 @@ struct EventLogOptions {
   std::string role;
   std::string host;
   std::string rdzv_backend;
-  std::string program;  // the file that is executed: its last part is told
+  std::string program;  // the executed file: its last part is told
 };
 
 class EventLog {
  public:
-  // `write` takes whole lines, each with its "\n".
+  // `write` gets whole lines with their "\n".
   EventLog(EventLogOptions options, Clock::time_point begun,
            std::function<void(const std::string&)> write);
 
-  // RENDEZVOUS, with the time since the last event, and ASSIGN_WORKER_RANKS.
+  // Writes RENDEZVOUS, with the time since the last event, and ASSIGN_WORKER_RANKS.
   void round_began(const membership::StartRound& round, Clock::time_point now);
-  // START of each worker; pids by local rank.
+  // Writes START of each worker; `pids` is by local rank.
   void workers_run(const std::vector<pid_t>& pids, Clock::time_point now);
-  // FAILED, also where the job then goes on with another round.
+  // Writes FAILED, also if the job then goes on with another round.
   void worker_failed(const membership::WorkerFailure& failure, Clock::time_point now);
-  // SUCCEEDED of each worker, or TERMINATED of those that had not failed; then the agent's.
+  // Writes SUCCEEDED of each worker, or TERMINATED of those that had not failed, then the agent's.
   void ended(const membership::JobEnd& verdict, Clock::time_point now);
 
  private:
@@ -86,12 +86,12 @@ class EventLog {
   const EventLogOptions options_;
   const Clock::time_point begun_;
   const std::function<void(const std::string&)> write_;
-  Clock::time_point last_;  // event
+  Clock::time_point last_;  // when the last event was
   Clock::time_point now_;
-  bool is_placed_ = false;  // round_ is one
+  bool is_placed_ = false;  // round_ is set
   membership::StartRound round_;
   std::vector<pid_t> pids_;  // of the round's workers, by local rank; empty: they don't run yet
-  std::set<int> failed_;     // of them, by local rank
+  std::set<int> failed_;     // local ranks of workers that failed in it
 };
 
 }  // namespace ddprun::launcher

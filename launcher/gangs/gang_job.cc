@@ -30,11 +30,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A page waits so long for news: so late, at most, is a signal heard.
+// How long a page waits for news. A signal is handled at most this late.
 constexpr milliseconds kPageWait{1'000};
 constexpr int kRetryMs = 200;
-constexpr std::chrono::seconds kSubmitLimit{10};  // for a ddprund that isn't there yet
-// Limits a write to a reader who takes nothing. The output waits in the nodes' files.
+constexpr std::chrono::seconds kSubmitLimit{10};  // to wait for a ddprund that isn't there yet
+// Limits a write to a reader that takes nothing. The output stays in the nodes' files.
 constexpr milliseconds kWriteWait{1'000};
 
 bool is_away(const Error& error) {
@@ -42,28 +42,28 @@ bool is_away(const Error& error) {
          error.code() == ErrorCode::kConnectionLost;
 }
 
-// A call takes a quarter of the manager's span at most, and the next sign is due after another one.
+// A quarter of the manager's limit: the longest call, and the time between signs of life.
 std::optional<std::chrono::microseconds> quarter_of(const ServiceManager& manager) {
   const auto limit = manager.watchdog_limit();
   return limit ? std::optional(*limit / 4) : std::nullopt;
 }
 
-// A ddprun that follows a gang as a service of systemd (docs/systemd.md). It has no event loop, so
-// it gives its signs of life between calls, and bounds these. One thread.
+// The signs of life of a ddprun that follows a gang as a systemd service (docs/systemd.md). Without
+// an event loop they are given between calls, whose time is bounded. One thread.
 class GangService {
  public:
   explicit GangService(ServiceManager manager)
       : manager_(std::move(manager)), sign_period_(quarter_of(manager_)) {}
 
-  // How long a call may take, at most `most`: a sign of life comes before and after each.
+  // Returns how long a call may take, at most `most`: a sign of life comes before and after it.
   milliseconds bounded(milliseconds most) const {
     if (!sign_period_) return most;
     return std::clamp(std::chrono::duration_cast<milliseconds>(*sign_period_), milliseconds(1),
                       most);
   }
 
-  // A sign of life, where one is due; `status` is the line that `systemctl status` shows. The first
-  // one says that all is in place.
+  // Gives a sign of life if one is due. `status` is the line that `systemctl status` shows. The
+  // first status also says that the service is ready.
   void goes_on(const std::string& status) {
     if (status == status_) return goes_on();
     const bool is_first = std::exchange(status_, status).empty();
@@ -72,7 +72,7 @@ class GangService {
                          "STATUS=", one_line(status)));
   }
 
-  // The same with the status that was said last. Before the first status it does nothing.
+  // Gives a sign of life with the last status. Does nothing before the first status.
   void goes_on() {
     const auto now = Clock::now();
     if (status_.empty() || !sign_period_ || now - said_ < *sign_period_) return;
@@ -85,7 +85,7 @@ class GangService {
  private:
   const ServiceManager manager_;
   const std::optional<std::chrono::microseconds> sign_period_;
-  std::string status_;  // that was said last; empty: none yet
+  std::string status_;  // the last one given; empty: none yet
   Clock::time_point said_{};
 };
 
@@ -93,7 +93,7 @@ milliseconds limit_of(const pages::GangClientOptions& options, const GangService
   return service.bounded(options.timeout * static_cast<int>(options.endpoints.size()));
 }
 
-// Half of what one endpoint has to answer in: the answer has to get here, too.
+// Half of the time that one endpoint has to answer: the answer must also travel.
 milliseconds page_wait(const pages::GangClientOptions& options, const GangService& service) {
   const int num_shares = 2 * static_cast<int>(options.endpoints.size());
   return std::min(kPageWait, limit_of(options, service) / num_shares);
@@ -120,25 +120,26 @@ void handle(int number, void (*handler)(int)) {
   if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
 }
 
-// From here on SIGINT, SIGTERM, SIGHUP and SIGQUIT are counted, unless the starter of this process
-// wanted one ignored. SIGUSR1 and SIGUSR2, which warn a node's ddprun of its end, don't end it.
+// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT are counted, unless this process' parent ignored
+// one. SIGUSR1 and SIGUSR2, which warn a node's ddprun of its end, don't end this process.
 void take_gang_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) handle(number, count_signal);
   for (const int number : {SIGUSR1, SIGUSR2}) handle(number, outlive_signal);
 }
 
-// The last one that was outlived, once.
+// Returns the last signal that was survived, once.
 std::optional<int> take_outlived_signal() {
   const int number = outlived_signal;
   outlived_signal = 0;
   return number == 0 ? std::nullopt : std::optional<int>(number);
 }
 
-// Submits the job, shows what its nodes print, and ends as it does. Blocking, one thread.
+// Submits the job, shows its nodes' output, and ends with the job's exit status. Blocking, one
+// thread.
 class GangJob {
  public:
-  // Precondition: the request has no problems. `lost_timeout`: so long without a ddprund is waited
-  // for one.
+  // Precondition: the request has no problems. `lost_timeout` is how long it waits for a ddprund
+  // that is away.
   GangJob(GangRequest request, pages::GangClientOptions client, milliseconds lost_timeout,
           ServiceManager manager)
       : request_(std::move(request)),
@@ -147,7 +148,8 @@ class GangJob {
         client_(bounded(std::move(client), service_)),
         lost_timeout_(lost_timeout) {}
 
-  // Returns ddprun's exit status, 0 or with failure(). Throws Error: it is refused.
+  // Returns ddprun's exit status: 0, or another one with failure(). Throws Error if the job is
+  // refused.
   int run() {
     take_gang_signals();
     if (submit() == Next::kLeave) return exit_status_;
@@ -176,7 +178,7 @@ class GangJob {
         if (!is_away(error) && !(is_foreign && may_be_there)) throw;
         if (lost_why_.empty()) log_warning("the ddprund is away: ", error.what(), "; trying on");
         lost_why_ = error.what();
-        may_be_there |= error.code() != ErrorCode::kUnavailable;  // it was asked
+        may_be_there |= error.code() != ErrorCode::kUnavailable;  // the request may have arrived
       }
       say_what_was_outlived();
       if (num_signals > 0) {
@@ -192,12 +194,12 @@ class GangJob {
         exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
         return Next::kLeave;
       }
-      ::poll(nullptr, 0, kRetryMs);  // a signal ends it
+      ::poll(nullptr, 0, kRetryMs);  // a signal ends the wait
     }
   }
 
-  // Two signals that come as one are one, as those of timeout(1), which sends it to a group, too. A
-  // second one counts if it comes after its effect was said.
+  // Signals that come together count as one, such as timeout(1)'s, which sends it also to a group.
+  // A further signal counts after the first one's effect was printed.
   Next look_at_signals() {
     say_what_was_outlived();
     const int seen = num_signals;
@@ -221,7 +223,8 @@ class GangJob {
     return lost_since_ && Clock::now() - *lost_since_ >= lost_timeout_ ? Next::kLeave : Next::kGoOn;
   }
 
-  // They warn a node's ddprun of its end (--preemption-signals); this one is on no node of the job.
+  // These signals warn a node's ddprun of its end (--preemption-signals), but this ddprun is on no
+  // node of the job.
   void say_what_was_outlived() {
     const auto number = take_outlived_signal();
     if (!number) return;
@@ -248,15 +251,16 @@ class GangJob {
     return Next::kLeave;
   }
 
-  // It runs no more, or won't for long: that ddprund has its agents end what it doesn't know.
+  // The gang runs no more, or not for long: the ddprund has its agents end gangs that it doesn't
+  // know.
   Next forgotten() {
     log_error(failure_ = pages::GangClient::forgotten_text(request_.spec.id));
     if (num_signals == 0) exit_status_ = static_cast<int>(ExitCode::kRetryable);
     return Next::kLeave;
   }
 
-  // False: nobody answered, or somebody else. One that had taken the gang, with this token, may be
-  // away for a while, and another one listen there.
+  // False: nobody answered, or another process did. A ddprund that had taken the gang, with this
+  // token, may be away for a while, and another process may use its port.
   bool call(const std::function<void()>& request) {
     service_.goes_on();
     try {
@@ -269,7 +273,7 @@ class GangJob {
         log_warning("the ddprund is away: ", error.what(), "; trying on");
       }
       lost_why_ = error.what();
-      ::poll(nullptr, 0, kRetryMs);  // a signal ends it
+      ::poll(nullptr, 0, kRetryMs);  // a signal ends the wait
       return false;
     }
   }
@@ -298,7 +302,7 @@ class GangJob {
     return Next::kGoOn;
   }
 
-  // Waits for a reader that stands still, but hears signals meanwhile.
+  // Waits while the reader takes nothing, but still handles signals.
   Next write(int fd, std::string_view text) {
     while (!text.empty() && !has_no_reader_[fd]) {
       service_.goes_on();
@@ -351,18 +355,18 @@ class GangJob {
   const pages::GangClient client_;
   const milliseconds lost_timeout_;
   pages::GangReader reader_;
-  std::optional<OwnLines> own_lines_;  // once the nodes are known
+  std::optional<OwnLines> own_lines_;  // set when the nodes are known
   std::optional<gangs::GangPhase> said_phase_;
   std::vector<pages::GangReader::Piece> taken_;  // not shown yet
   std::string waits_for_;
   std::size_t before_ = 0;
   std::optional<Clock::time_point> lost_since_;
   std::string lost_why_;
-  std::string failure_;  // how it ended, for the error file
+  std::string failure_;  // why it ended, for the error file
   bool has_cancelled_ = false;
-  int num_signals_said_ = 0;    // before it was said that it is cancelled
-  bool has_no_reader_[3] = {};  // by descriptor: nothing more is written there
-  int exit_status_ = 0;         // where it leaves the gang to itself
+  int num_signals_said_ = 0;    // as many had come when the cancellation was printed
+  bool has_no_reader_[3] = {};  // by descriptor: nothing more is written to it
+  int exit_status_ = 0;         // used if the gang is left to itself
 };
 
 }  // namespace
@@ -370,7 +374,7 @@ class GangJob {
 int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager manager) {
   pages::GangClientOptions client;
   client.endpoints = request.endpoints;
-  client.is_patient = false;  // GangJob is, and hears signals meanwhile
+  client.is_patient = false;  // GangJob repeats calls itself, and handles signals
   if (!config.token_file.empty())
     client.token = Secret::from_flag("--token-file", config.token_file);
   if (config.tls.any()) client.tls = security::make_client_context(config.tls);

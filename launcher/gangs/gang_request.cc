@@ -21,11 +21,12 @@ namespace {
 
 constexpr char kSwitch[] = "standing-agents";
 
-// Each says by itself how nodes come together, or is of one node. With the switch typed: refused.
+// Each of these says how nodes meet, or means one node. If the switch was typed, too, it is
+// refused.
 constexpr std::array<const char*, 8> kOtherWays = {"standalone", "hosts",       "hostfile",
                                                    "node-rank",  "master-addr", "master-port",
                                                    "local-addr", "rdzv-id"};
-// The agents' own, on each node.
+// The agents have their own values of these.
 constexpr std::array<std::string_view, 4> kOfAgents = {"token-file", "tls-ca", "tls-cert",
                                                        "tls-key"};
 
@@ -52,7 +53,7 @@ class GangPlanner {
  private:
   void refuse(const std::string& problem) { result_.problems.push_back(problem); }
 
-  // As for a job of several nodes: the queue is where these would meet.
+  // Finds the queue where a job of several nodes would meet.
   void find_queue() {
     LaunchConfig config = config_;
     config.max_nodes = std::max(2, config.max_nodes);
@@ -98,7 +99,7 @@ class GangPlanner {
     if (const auto conf = line_.values.find("rdzv-conf"); conf != nullptr) {
       spec.arguments.push_back("--rdzv-conf=" + conf->text);
     }
-    if (config_.spares > 0) {  // further nodes, of which the job takes its own
+    if (config_.spares > 0) {  // spares are further nodes
       spec.arguments.push_back(concat("--nnodes=", spec.min_nodes));
       if (spec.min_nodes != spec.max_nodes) spec.arguments.back() += concat(":", spec.max_nodes);
       spec.min_nodes += config_.spares;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command line that standing agents run: whether it is one, what is submitted, and following it
-// (docs/nodes.md).
+// Jobs that standing agents run (docs/nodes.md): recognises their command lines, submits the job,
+// and follows it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace ddprun::launcher {
 
-// It was typed, or a file or a variable says so and nothing else says how its nodes come together.
+// Whether standing agents are to run the job: it was typed, or a file or variable says so and
+// nothing else says how nodes meet.
 bool is_for_standing_agents(const CommandLine& line, const Environment& environment);
 
 struct GangRequest {
@@ -25,7 +26,7 @@ struct GangRequest {
   std::vector<std::string> notes;
 };
 
-// The submitting user, and the directory of the submission.
+// The user and the directory of the submission.
 struct GangOrigin {
   std::string user;
   std::int64_t uid = 0;
@@ -33,17 +34,18 @@ struct GangOrigin {
   std::string random_id;
 };
 
-// Pure.
+// Makes the request. Pure.
 GangRequest plan_gang(const CommandLine& line, const Environment& environment,
                       const GangOrigin& origin);
 
-// plan_gang() with what this process is.
+// Calls plan_gang() with this process' user and directory.
 GangRequest prepare_gang(const CommandLine& line, const Environment& environment);
 
-// The text of --dry-run: the job that would be submitted, without the values of variables.
+// Returns the text of --dry-run: the job that would be submitted, without values of variables.
 std::string gang_to_text(const GangRequest& request);
 
-// Returns ddprun's exit status. Throws Error: it can't be submitted, or a file can't be read.
+// Runs the job. Returns ddprun's exit status. Throws Error if it can't be submitted, or a file
+// can't be read.
 int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager manager);
 
 }  // namespace ddprun::launcher

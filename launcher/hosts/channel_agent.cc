@@ -36,7 +36,7 @@ namespace {
 
 using ErrorResult = boost::system::error_code;
 
-// Above this ddprun's output waits: the launcher's reader is slow.
+// With more bytes pending, ddprun's output isn't read: the launcher's reader is slow.
 constexpr std::size_t kMostPendingBytes = std::size_t{1} << 18;
 constexpr std::chrono::seconds kDrainPatience{2};
 
@@ -50,16 +50,16 @@ std::pair<UniqueFd, UniqueFd> make_socket_pair() {
 
 UniqueFd own_copy(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
-// The variable for a child of this process: NAME=VALUE.
+// Returns the variable NAME=VALUE for a child of this process.
 std::string under_channel_variable(const UnderChannel& child) {
   return concat(env::kUnderChannel, "=", child.serves, " ", child.stop_signal, " ", ::getpid());
 }
 
-// One node's agent: gets its job from the channel, runs ddprun with it as a child, and passes on
-// what that says. It ends with the channel, and ddprun with it. io thread only.
+// One node's agent: gets its job from the channel, runs ddprun as a child, and passes on its
+// output. When the channel ends, it and ddprun end. io thread only.
 class ChannelAgent {
  public:
-  // `environment`: of this process.
+  // `environment` is this process'.
   explicit ChannelAgent(Environment environment)
       : environment_(std::move(environment)),
         io_(1),
@@ -69,7 +69,7 @@ class ChannelAgent {
                  {.heard = [this](const channel::Message& message) { obey(message); },
                   .lost =
                       [this](const std::string& fault) {
-                        // Its stream has ended, and still takes the last of ours.
+                        // Its stream has ended, but it still reads the last of ours.
                         const bool takes_end = end_said_ && channel_.pending() > 0;
                         if (!fault.empty() || !takes_end) lose_channel(fault);
                       },
@@ -89,14 +89,13 @@ class ChannelAgent {
                       say_end_when_read();
                     }}) {}
 
-  // Runs until ddprun has ended and that was said, or nobody listens any more. Returns the exit
-  // status.
+  // Runs until ddprun's end has been reported, or the channel has ended. Returns the exit status.
   int run() {
     signals_.async_wait([this](const ErrorResult& error, int) {
       if (!error) lose_channel("");
     });
     channel_.open(own_copy(STDIN_FILENO), own_copy(STDOUT_FILENO));
-    // Has the addresses of the ssh connection through which this process was started.
+    // The variable has the addresses of the ssh connection that started this process.
     std::istringstream connection(find_variable(environment_, env::kSshConnection).value_or(""));
     std::string client, port, server;
     connection >> client >> port >> server;
@@ -172,7 +171,7 @@ class ChannelAgent {
     say_end_when_read();
   }
 
-  // Empty: the end. After it, or where nobody reads any more, nothing happens.
+  // Empty bytes are the end of the input. After it, or if nobody reads any more, nothing happens.
   void take_input(std::string_view bytes) {
     if (!stdin_.is_open() || input_ended_) return;
     if (stdin_.pending() + bytes.size() > channel::kMostInputBytes) {
@@ -233,7 +232,8 @@ class ChannelAgent {
     say_end_when_read();
   }
 
-  // Somebody whom ddprun could not end may hold a pipe open; a launcher that is slow is waited for.
+  // A process that ddprun could not end may hold a pipe open, so the wait is bounded. A slow
+  // launcher is waited for.
   void await_output() {
     patience_.expires_after(kDrainPatience);
     patience_.async_wait([this](const ErrorResult& error) {
@@ -260,7 +260,7 @@ class ChannelAgent {
     channel_.send(end_);
   }
 
-  // Nobody listens, or nobody is to run here any more: this node leaves the job.
+  // Called when the channel ends, or this agent gets a signal: this node leaves the job.
   void lose_channel(const std::string& fault) {
     if (channel_lost_) return;
     if (!fault.empty()) log_error("the launcher: ", fault, ": ending this node's part");
@@ -287,8 +287,8 @@ class ChannelAgent {
   PipeWriter stdin_;
   Stream stdout_;
   Stream stderr_;
-  ChannelEnd words_;                             // its own; it leaves the job when this is closed
-  std::size_t room_ = channel::kMostInputBytes;  // that was not said yet
+  ChannelEnd words_;                             // its messages; it leaves the job when this closes
+  std::size_t room_ = channel::kMostInputBytes;  // not yet announced
   bool input_ended_ = false;
   std::chrono::seconds stop_time_{0};
   bool child_ended_ = false;
@@ -308,11 +308,11 @@ std::optional<UnderChannel> under_channel(Environment& environment) {
   UnderChannel result;
   pid_t parent = 0;
   if (!(variable >> result.serves >> result.stop_signal >> parent)) return std::nullopt;
-  // Somebody else's: the variable was inherited from a ddprun further up.
+  // The variable is from a ddprun higher up, whose child isn't this process.
   if (parent != ::getppid()) return std::nullopt;
   if (::fcntl(UnderChannel::kFd, F_SETFD, FD_CLOEXEC) != 0) return std::nullopt;
   ::prctl(PR_SET_PDEATHSIG, result.stop_signal);
-  if (::getppid() != parent) ::raise(result.stop_signal);  // it went before
+  if (::getppid() != parent) ::raise(result.stop_signal);  // the agent ended before prctl()
   return result;
 }
 

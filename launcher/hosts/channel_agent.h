@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprun --from-channel`: one node's agent for a launcher elsewhere, over standard input and
-// output (docs/ssh.md), and what the ddprun that it starts inherits and owes.
+// `ddprun --from-channel`: one node's agent for a launcher on another host, over standard input and
+// output (docs/ssh.md). Also the side of the ddprun that the agent starts.
 #pragma once
 
 #include <optional>
@@ -10,30 +10,31 @@
 
 namespace ddprun::launcher {
 
-// How ddprun is asked to be it.
+// The flag that makes ddprun an agent.
 inline constexpr char kFromChannel[] = "--from-channel";
 
-// Runs until ddprun has ended and that was said, or nobody listens any more. `environment`: of this
-// process. Returns the exit status.
+// Runs until ddprun's end has been reported, or the channel has ended. `environment` is this
+// process'. Returns the exit status.
 int run_channel_agent(Environment environment);
 
 struct UnderChannel {
-  // A socket to the agent. At its end when the channel is.
+  // A socket to the agent. It ends when the channel does.
   static constexpr int kFd = 3;
 
-  bool serves = false;  // the rendezvous, on a free port; Serving says which
-  int stop_signal = 0;  // for the workers at the channel's end
+  bool serves = false;  // serves the rendezvous on a free port, and says it by Serving
+  int stop_signal = 0;  // sent to the workers at the channel's end
 
-  // Besides Serving: Room without bytes for each round in which the rank that has stdin is here.
-  // Then End with the report that the launcher prints once for all nodes.
+  // Sends a message to the agent. Besides Serving: an empty Room for each round in which the rank
+  // that has stdin is here. Last comes End, with the report that the launcher prints once for all
+  // nodes.
   static void say(const channel::Message& message);
-  // From now on only the socket says that the agent is gone.
+  // From now on only the socket's end tells that the agent is gone.
   static void watch();
 };
 
-// nullopt: no agent started this process. Takes the variable that says so out of `environment`,
-// and keeps the socket from the workers. This process gets the signal when the agent is gone, until
-// watch().
+// Returns how this ddprun runs under an agent; nullopt: no agent started this process. Removes the
+// variable that says so from `environment`, and keeps the socket from the workers. Until watch()
+// this process gets `stop_signal` when the agent is gone.
 std::optional<UnderChannel> under_channel(Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -13,10 +13,11 @@
 namespace ddprun::launcher::channel {
 namespace {
 
-// Type, length of the payload, payload.
+// A header is the type and the payload's length.
 constexpr std::size_t kHeaderBytes = 5;
 constexpr std::size_t kKeptPrologueBytes = 4096;
-// In the order of Message's alternatives. All but the first are an agent's, or a launcher's.
+// kTypes is in the order of Message's alternatives. A launcher and an agent send those of their own
+// lists.
 constexpr std::string_view kTypes = "PHSOREJKI";
 constexpr std::string_view kLaunchersTypes = "PJKI";
 constexpr std::string_view kAgentsTypes = "PHSORE";
@@ -57,7 +58,7 @@ void put_number(std::string& out, std::size_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift & 0xff);
 }
 
-// Precondition: 4 bytes are there.
+// Precondition: there are 4 bytes.
 std::size_t get_number(std::string_view bytes) {
   std::size_t number = 0;
   for (int i = 0; i < 4; ++i) number = number << 8 | static_cast<unsigned char>(bytes[i]);
@@ -130,7 +131,7 @@ class FieldReader {
   void get(std::chrono::duration<Rep, Period>& time) {
     time = std::chrono::duration<Rep, Period>(number(UINT32_MAX));
   }
-  // Without zero bytes: for exec, chdir and the like.
+  // Refuses zero bytes, since the text is for exec, chdir and the like.
   void get(std::string& text) {
     text = take(number(kMostJobBytes));
     if (text.find('\0') != std::string::npos) broken("a text has a zero byte");
@@ -148,7 +149,7 @@ T decode(std::string_view payload) {
   FieldReader in(payload);
   each_field(message, in);
   if constexpr (std::same_as<T, Hello>) {
-    if (message.protocol != kProtocol) return message;  // a later one may say more
+    if (message.protocol != kProtocol) return message;  // a later version may have more fields
   }
   if (!in.at_end()) broken("more than was expected");
   return message;
@@ -175,7 +176,7 @@ std::string encode(const Message& message) {
 bool Decoder::skip_prologue() {
   if (is_open_) return true;
   const std::size_t at = buffer_.find(kMagic);
-  // The magic may be there in part.
+  // The buffer may end with a part of the magic.
   const std::size_t size =
       at != std::string::npos ? at : buffer_.size() - std::min(buffer_.size(), kMagic.size() - 1);
   prologue_.append(buffer_, 0, size);
@@ -202,7 +203,7 @@ std::optional<Message> Decoder::next() {
   if (rest.size() < kHeaderBytes + size) return std::nullopt;
   Message message = decode_any(kTypes.find(type), rest.substr(kHeaderBytes, size), Message());
   begin_ += kHeaderBytes + size;
-  // The buffer moves only when half of it is done with.
+  // Bytes that were read are removed only when they fill half of the buffer.
   if (begin_ >= buffer_.size() / 2) buffer_.erase(0, std::exchange(begin_, 0));
   return message;
 }

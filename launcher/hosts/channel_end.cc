@@ -42,7 +42,7 @@ void ChannelEnd::await_input() {
                  });
 }
 
-// False: there is nothing.
+// Reads once. False: there was nothing.
 bool ChannelEnd::take() {
   if (at_end_ || !is_open()) return false;
   boost::system::error_code error;
@@ -57,7 +57,7 @@ bool ChannelEnd::take() {
   decoder_.feed({buffer_.data(), num_bytes});
   heartbeat_.heard(Clock::now());
   try {
-    // All that was read is heard, even where that pauses it: the buffer bounds what is pending.
+    // All messages that were read are handled, even if one pauses this end: the buffer bounds them.
     while (is_open()) {
       auto message = decoder_.next();
       if (!message) break;
@@ -86,7 +86,7 @@ void ChannelEnd::pulse() {
     return lose(concat("nothing was heard of it for ", patience().count() / 1000.0,
                        " s (--ssh-keep-alive)"));
   }
-  // One that can't be written now would only pile up.
+  // A pulse that can't be written now would only wait behind others.
   if (due.beat && pending() == 0) send(Pulse{patience()});
   const auto next = heartbeat_.next();
   if (!next) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of a channel: messages over two pipes, in and out, and its heartbeat. io thread only.
+// One end of a channel: sends and receives messages over two pipes, with a heartbeat. io thread
+// only.
 #pragma once
 
 #include <array>
@@ -22,25 +23,26 @@
 
 namespace ddprun::launcher {
 
-// Writes to a pipe in turn, at the pace at which its reader takes it.
+// Writes bytes to a pipe in their order, as fast as its reader takes them.
 class PipeWriter {
  public:
-  // `written`: so many bytes have left; 0: nobody reads any more, and it is closed.
+  // `written` gets the number of bytes that have left. 0: nobody reads any more, and the pipe is
+  // closed.
   PipeWriter(boost::asio::io_context& io, std::function<void(std::size_t num_bytes)> written)
       : pipe_(io), written_(std::move(written)) {}
 
-  // Non-blocking from now on.
+  // Takes the pipe, and makes it non-blocking.
   void open(UniqueFd pipe) {
     pipe_.assign(pipe.release());
     pipe_.non_blocking(true);
   }
-  // Nothing where it is closed.
+  // Writes nothing if the pipe is closed.
   void write(std::string_view bytes) {
     if (!pipe_.is_open()) return;
     next_ += bytes;
     write_more();
   }
-  // Drops the bytes that wait.
+  // Drops the bytes that wait to be written.
   void close() {
     next_.clear();
     boost::system::error_code ignored;
@@ -48,7 +50,7 @@ class PipeWriter {
   }
 
   bool is_open() const { return pipe_.is_open(); }
-  // Bytes that wait.
+  // The number of bytes that wait to be written.
   std::size_t pending() const { return outgoing_.size() + next_.size(); }
 
  private:
@@ -68,39 +70,39 @@ class PipeWriter {
   boost::asio::posix::stream_descriptor pipe_;
   const std::function<void(std::size_t)> written_;
   std::string outgoing_;  // being written
-  std::string next_;      // after it
+  std::string next_;      // to be written after outgoing_
 };
 
-// When to say that we are there, and when the other end has been silent for too long. Pure: no I/O,
+// Decides when to send a pulse, and when the other end has been silent for too long. Pure: no I/O,
 // clock or timer.
 class Heartbeat {
  public:
-  // From now on the other end has to be heard within `patience`, again and again. This one says
-  // three times in it that it is there. 0: neither.
+  // From now on the other end must be heard within each `patience`, and this end sends three pulses
+  // in that time. 0: neither.
   void expect(std::chrono::milliseconds patience, Clock::time_point now) {
     patience_ = patience;
     beat_at_.reset();
     if (patience_.count() > 0) beat_at_ = now;
     heard(now);
   }
-  // Anything came from there.
+  // Called when anything came from the other end.
   void heard(Clock::time_point now) {
     silent_at_.reset();
     if (patience_.count() > 0 && listens_) silent_at_ = now + patience_;
   }
-  // False: this end reads nothing for now, so that silence means nothing.
+  // False: this end doesn't read for now, so the other end's silence means nothing.
   void listen(bool listens, Clock::time_point now) {
     listens_ = listens;
     heard(now);
   }
 
   struct Due {
-    bool beat = false;    // say that we are there
+    bool beat = false;    // send a pulse
     bool silent = false;  // nothing was heard for the patience
   };
-  // The actions that are due. If this comes much later than next() asked for, this process itself
-  // stood still (stopped, or its machine was). Messages from meanwhile have yet to be read, so the
-  // wait begins anew.
+  // Returns the actions that are due. If it is called much later than next() asked for, this
+  // process itself stood still (it or its machine was stopped). Messages from that time are still
+  // unread, so the wait starts again.
   Due step(Clock::time_point now) {
     const auto interval = patience_ / 3;
     const auto asked_for = next();
@@ -128,35 +130,35 @@ class Heartbeat {
 class ChannelEnd {
  public:
   struct Handlers {
-    // An Error that it throws ends the channel as a broken message does.
+    // An Error that it throws ends the channel as a wrong message does.
     std::function<void(channel::Message)> heard;  // all but pulses
-    // Nothing is heard any more. `fault`: what the other end did wrong; empty: its stream is at its
-    // end, or it doesn't read any more.
+    // Called when nothing more will be heard. `fault`: what the other end did wrong; empty: its
+    // stream has ended, or it doesn't read any more.
     std::function<void(const std::string& fault)> lost;
-    std::function<void()> written = nullptr;  // some of what was sent has left
+    std::function<void()> written = nullptr;  // some of the sent bytes have left
   };
 
-  // `other`: who is at the other end. The io context must not run once this is gone.
+  // `other` is the sender at the other end. The io context must not run once this object is gone.
   ChannelEnd(boost::asio::io_context& io, channel::From other, Handlers handlers);
 
-  // Both non-blocking from now on. Without `out` this end only hears.
+  // Takes both pipes, and makes them non-blocking. Without `out` this end only receives.
   void open(UniqueFd in, UniqueFd out);
   void send(const channel::Message& message) { out_.write(channel::encode(message)); }
-  // From now on a pulse goes out three times in each `patience`, and silence of that length is the
-  // end. 0: neither. A launcher's pulse says so to an agent's end.
+  // From now on sends three pulses in each `patience`; silence of that length ends the channel. 0:
+  // neither. A launcher's pulse tells this time to an agent's end.
   void keep_alive(std::chrono::milliseconds patience);
-  // Reads no more until resume(), so that silence means nothing. Messages that were read before are
-  // still heard.
+  // Reads no more until resume(), so silence means nothing. Messages that were read before are
+  // still handled.
   void pause();
   void resume();
-  // Reads at once what is in the pipe, unless this end is paused.
+  // Reads now what is in the pipe, unless this end is paused.
   void drain();
-  // No call follows.
+  // Handlers aren't called after this.
   void close();
 
   bool is_paused() const { return paused_; }
   bool is_open() const { return in_.is_open(); }
-  // Bytes that wait to be taken.
+  // The number of bytes that wait to be written.
   std::size_t pending() const { return out_.pending(); }
   std::chrono::milliseconds patience() const { return heartbeat_.patience(); }
   std::string prologue() const { return decoder_.prologue(); }
@@ -176,7 +178,7 @@ class ChannelEnd {
   Heartbeat heartbeat_;
   boost::asio::steady_timer pulse_timer_;
   std::array<char, 65536> buffer_;
-  bool waiting_ = false;  // for input
+  bool waiting_ = false;  // a wait for input is under way
   bool paused_ = false;
   bool at_end_ = false;  // nothing more is read
 };

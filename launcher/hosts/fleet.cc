@@ -99,7 +99,8 @@ void Fleet::ended(int index, const channel::End& end, Clock::time_point now) {
     node.ended_as = num_ended_++;
     if (stop_by_) return;
     if (!end.by_job) return fail_alone(index);
-    // Its rendezvous was there until all had heard of the end: who has not come yet never will.
+    // The rendezvous on this node ended after all nodes had heard of the job's end. A node that
+    // hasn't joined yet never will.
     if (index == server_ && !verdict_by_) verdict_by_ = now_ + options_.stop_timeout;
   });
 }
@@ -108,7 +109,7 @@ void Fleet::gone(int index, int code, const std::string& text, Clock::time_point
   step(now, [&] {
     const State state = nodes_[index].state;
     if (state == State::kEnded || state == State::kLost) return;
-    // A transport may hand on any status. Only before its agent's hello can it mean that another
+    // A transport may end with any status. Only before the agent's hello can it mean that another
     // try doesn't help.
     const bool was_there = state == State::kReady || state == State::kRunning;
     lose(index, was_there ? code_of(ExitCode::kRetryable) : code, text);
@@ -122,10 +123,10 @@ void Fleet::signalled(int number, bool is_warning, Clock::time_point now) {
       warn(SignalEcho::text(number) + "; the next signal kills the workers");
       return;
     }
-    constexpr int kEnough = 3;  // the agents kill their workers at the second one
+    constexpr int kEnough = 3;  // at the second signal the agents kill their workers
     const int code = exit_status_for_signal(number);
     const bool is_first = signal_code_ == 0;
-    // Two of a kind that come at once over there would be one to the kernel.
+    // On the nodes, two equal signals at once would be one for the kernel.
     signal_all(signal_code_ == code ? another_than(number) : number);
     if (is_first) signal_code_ = code;
     if (++num_signals_ >= kEnough) {
@@ -186,7 +187,7 @@ void Fleet::start_more() {
   }
 }
 
-// The first node that can still be had.
+// Returns the serving node, else the first one that isn't over.
 int Fleet::server() const {
   if (server_ >= 0) return server_;
   for (int i = 0; i < num_nodes(); ++i) {
@@ -195,7 +196,7 @@ int Fleet::server() const {
   return -1;
 }
 
-// The host at which `server` is reached by the others; nullopt: their hellos are needed to know.
+// Returns the host at which the other nodes reach `server`; nullopt: their hellos are needed first.
 std::optional<std::string> Fleet::serve_at(int server) const {
   const Host& named = options_.nodes[server];
   const std::string address = named.address();
@@ -242,7 +243,7 @@ void Fleet::run_ready() {
   }
 }
 
-// Fewer nodes are left than the job needs, or the one that it can't be without.
+// Whether too few nodes are left for the job, or its serving node is gone.
 bool Fleet::is_short() const {
   const auto is_well = [](const Node& node) {
     return node.state == State::kEnded ? node.end.by_job : node.state != State::kLost;
@@ -270,7 +271,7 @@ void Fleet::lose(int index, int code, const std::string& text) {
   }
 }
 
-// Names all missing hosts: a user who mends one wants to know of the others, too.
+// Names all missing hosts, so that the user can correct them together.
 void Fleet::give_up() {
   constexpr std::size_t kMostNames = 20;
   std::string reason = missing_.front().loss;
@@ -282,7 +283,7 @@ void Fleet::give_up() {
   stop(missing_code_, reason, options_.stop_signals.front());
 }
 
-// The rendezvous sees the loss, too, and says what becomes of the job.
+// Waits for the rendezvous, which also sees the loss, to decide what happens to the job.
 void Fleet::await_verdict(int code, const std::string& reason) {
   if (verdict_by_) return;
   verdict_by_ = now_ + options_.verdict_patience;
@@ -290,7 +291,7 @@ void Fleet::await_verdict(int code, const std::string& reason) {
   loss_reason_ = reason;
 }
 
-// A node's ddprun ended by itself, not with the job. Its own words on the reason were passed on.
+// A node's ddprun ended before the job did. Its own message about the reason was passed on.
 void Fleet::fail_alone(int index) {
   const channel::End& end = nodes_[index].end;
   if (end.was_killed) {
@@ -308,13 +309,14 @@ void Fleet::fail_alone(int index) {
   }
 }
 
-// Nodes that have no job are closed. The others get the signal (0: have it) and end by themselves.
+// Closes nodes without a job. Sends the others the signal (0: they have got it), and they end by
+// themselves.
 void Fleet::stop(int code, const std::string& reason, int signal_number) {
   if (stop_by_) return;
   cause_ = code;
   reason_ = reason;
   for (const Missing& each : missing_) {
-    // The only one is the reason, which is said at the end.
+    // A single loss is the reason, which is printed at the end.
     if (each.loss != reason) actions_.say(LogLevel::kError, each.loss);
   }
   stop_by_ = now_ + options_.stop_timeout;
@@ -349,7 +351,7 @@ void Fleet::finish() {
   }
   int code = job_exit_code(by_job);
   if (!by_job.empty() && code == 0) return actions_.finish(code, "", "");
-  // A node whose channel was cut ends by a signal, and says to the others that it got one.
+  // A node whose channel was cut ends by a signal, and tells the others so.
   const bool only_cut =
       num_signals_ == 0 && code == exit_status_for_signal(options_.stop_signals.front());
   if (cause_ != 0) return actions_.finish(cause_, reason_, "");

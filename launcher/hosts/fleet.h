@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents of a job that one launcher starts. Decides which is started when, who serves the
-// rendezvous, when the rest is stopped, and the job's one result. Pure: events in, actions out. The
-// rendezvous takes care of the job itself.
+// The agents of a job that one launcher starts. Decides when each starts, which node serves the
+// rendezvous, when the rest is stopped, and the job's one result. Pure: takes events, calls
+// actions. The rendezvous handles the job itself.
 #pragma once
 
 #include <algorithm>
@@ -22,34 +22,36 @@
 namespace ddprun::launcher {
 
 struct FleetOptions {
-  std::vector<Host> nodes = {};  // in the order of their node ranks
-  int min_nodes = 1;             // with fewer there is no job
-  // The signals that stop a node's ddprun in order; the first one is used here. Not empty.
+  std::vector<Host> nodes = {};  // by node rank
+  int min_nodes = 1;             // the job ends with fewer
+  // Signals that stop a node's ddprun in an orderly way. The fleet itself sends the first one. Not
+  // empty.
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-  int fanout = 64;            // that are being reached at once
-  std::string endpoint = {};  // of the rendezvous; empty: one of the nodes serves it
-  std::chrono::milliseconds reach_timeout{60'000};     // from the start of ssh to its agent's hello
-  std::chrono::milliseconds gather_time{1'000};        // from a host that can't be had to giving up
+  int fanout = 64;            // most hosts that are being reached at once
+  std::string endpoint = {};  // the rendezvous'; empty: one of the nodes serves it
+  std::chrono::milliseconds reach_timeout{60'000};     // from ssh's start to the agent's hello
+  std::chrono::milliseconds gather_time{1'000};        // from a host's loss to giving up
   std::chrono::milliseconds stop_timeout{50'000};      // from the first signal to the end
-  std::chrono::milliseconds verdict_patience{10'000};  // the rendezvous says what a loss means
+  std::chrono::milliseconds verdict_patience{10'000};  // for the rendezvous to decide after a loss
 };
 
-// The actions of a Fleet. None of them calls the fleet back at once.
+// A Fleet's actions. None of these calls the fleet back at once.
 class FleetActions {
  public:
   virtual ~FleetActions() = default;
   // Starts the process that leads to the node's agent.
   virtual void start(int node) = 0;
-  // Sends the job. `serves`: the rendezvous, at the host `place`; else it is at `place`.
+  // Sends the job. `serves`: the node serves the rendezvous, at the host `place`; else the
+  // rendezvous is at `place`.
   virtual void run(int node, const std::string& place, bool serves) = 0;
   virtual void signal(int node, int number) = 0;
-  // Ends the channel and what holds it. No event comes from this node any more.
+  // Ends the channel and its process. No event comes from this node any more.
   virtual void close(int node) = 0;
   virtual void say(LogLevel level, const std::string& text) = 0;
-  // After each step: when tick() is to be called; nullopt: nothing is waited for by the clock.
+  // Called after each step: when tick() is to be called; nullopt: nothing waits for the clock.
   virtual void wake_at(std::optional<Clock::time_point> time) = 0;
-  // Last, once. `reason`: where this launcher ended the job, one line; else `last_words`: the
-  // nodes' report.
+  // Called last, once. `reason`: why this launcher ended the job, one line. If it is empty,
+  // `last_words` has the nodes' report.
   virtual void finish(int exit_code, const std::string& reason, const std::string& last_words) = 0;
 };
 
@@ -58,24 +60,24 @@ class Fleet {
   // `actions` outlives this.
   Fleet(FleetOptions options, FleetActions& actions);
 
-  // The first one begins all; the others are those that wake_at() asked for.
+  // The first call starts everything. Later calls are those that wake_at() asked for.
   void tick(Clock::time_point now);
   void hello(int node, const channel::Hello& hello, Clock::time_point now);
   void serving(int node, const std::string& endpoint, Clock::time_point now);
   void ended(int node, const channel::End& end, Clock::time_point now);
-  // The process that held the channel has ended, or the channel is of no use. `code`: the exit code
-  // that says it; `text`: one line, without the host.
+  // The channel's process has ended, or the channel is unusable. `code` is the exit code for this
+  // reason; `text` is one line, without the host.
   void gone(int node, int code, const std::string& text, Clock::time_point now);
-  // `is_warning`: of preemption: passed on, and no more.
+  // `is_warning`: the signal warns of preemption, and is only passed on.
   void signalled(int number, bool is_warning, Clock::time_point now);
 
  private:
   enum class State {
-    kWaiting,     // for its turn
+    kWaiting,     // for its turn to start
     kConnecting,  // no hello yet
-    kReady,       // hello, no job yet
+    kReady,       // hello came, no job yet
     kRunning,     // has the job
-    kEnded,       // said how its ddprun ended
+    kEnded,       // told how its ddprun ended
     kLost,        // can't be heard any more
   };
   struct Missing {
@@ -83,10 +85,10 @@ class Fleet {
   };
   struct Node {
     State state = State::kWaiting;
-    Clock::time_point reach_by;  // kConnecting
+    Clock::time_point reach_by;  // in kConnecting
     channel::Hello hello;
-    channel::End end;  // kEnded
-    int ended_as = 0;  // place in the order of ends
+    channel::End end;  // in kEnded
+    int ended_as = 0;  // place in the order in which nodes ended
   };
 
   template <typename Event>
@@ -119,52 +121,52 @@ class Fleet {
 
   std::vector<Node> nodes_;
   std::string endpoint_;  // empty: not known yet
-  int server_ = -1;       // the node that serves, once it was asked to
+  int server_ = -1;       // the node that was asked to serve
   int num_ended_ = 0;
   SignalEcho echo_;
   int num_signals_ = 0;
-  int signal_code_ = 0;                          // of the first one
-  int cause_ = 0;                                // exit code where this launcher ended the job
-  std::string reason_;                           // likewise, in words
-  std::optional<Clock::time_point> give_up_by_;  // a host can't be had: so are others, perhaps
-  std::vector<Missing> missing_;                 // these
-  int missing_code_ = 0;                         // of the first one
-  std::optional<Clock::time_point> verdict_by_;  // a node is gone, the others have to end by then
+  int signal_code_ = 0;                          // exit code of the first signal
+  int cause_ = 0;                                // exit code, if this launcher ended the job
+  std::string reason_;                           // its reason in words
+  std::optional<Clock::time_point> give_up_by_;  // set when a host can't be had
+  std::vector<Missing> missing_;                 // hosts that can't be had
+  int missing_code_ = 0;                         // exit code of the first one
+  std::optional<Clock::time_point> verdict_by_;  // after a loss: the others must end by then
   int loss_code_ = 0;
   std::string loss_reason_;
-  std::optional<Clock::time_point> stop_by_;  // set: being stopped
+  std::optional<Clock::time_point> stop_by_;  // set while the job is being stopped
   bool finished_ = false;
-  Clock::time_point now_;  // of the step
+  Clock::time_point now_;  // the time of this step
 };
 
-// The job's exit code from those of its nodes, in the order in which they ended. It is 0 if a node
-// ended well, which a node does only when all of the job did. Otherwise it is the code that most
-// nodes have, of several the first.
+// Returns the job's exit code from those of its nodes, which are in the order of their ends. It is
+// 0 if a node ended with 0, which happens only when the whole job succeeded. Otherwise it is the
+// most frequent code, the first of several.
 int job_exit_code(const std::vector<int>& codes);
 
-// Which node has the rank that has stdin, and how many bytes its agent has room for. Pure.
+// Tracks which node has the rank that has stdin, and how many bytes its agent has room for. Pure.
 class InputFlow {
  public:
   explicit InputFlow(std::size_t num_nodes) : room_(num_nodes, 0) {}
 
-  // An agent has room for more, and maybe got that rank. Never more than channel::kMostInputBytes,
-  // whatever it says.
+  // An agent has room for more, and may have got that rank. The room is at most
+  // channel::kMostInputBytes, whatever the agent says.
   void has_room(int node, const channel::Room& room) {
     room_[node] = std::min(room_[node] + room.num_bytes, channel::kMostInputBytes);
     if (room.has_stdin_rank) node_ = node;
   }
-  // Its channel is over.
+  // The node's channel has ended.
   void gone(int node) {
     room_[node] = 0;
     if (node_ == node) node_ = -1;
   }
-  // `num_bytes` went to node().
+  // `num_bytes` were sent to node().
   void sent(std::size_t num_bytes) {
     DDPRUN_CHECK(num_bytes <= room());
     room_[node_] -= num_bytes;
   }
 
-  int node() const { return node_; }  // −1: that rank is nowhere yet, or nowhere now
+  int node() const { return node_; }  // −1: no node has that rank yet, or any more
   std::size_t room() const { return node_ < 0 ? 0 : room_[node_]; }
 
  private:

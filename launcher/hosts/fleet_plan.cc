@@ -37,10 +37,10 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kAgentPatience{10};     // beyond --shutdown-timeout: the agent's with its ddprun
-constexpr seconds kLauncherPatience{20};  // likewise: the launcher's with its agents
+constexpr seconds kAgentPatience{10};     // an agent's, for its ddprun, after --shutdown-timeout
+constexpr seconds kLauncherPatience{20};  // the launcher's, for its agents, after the same
 
-// Made anew for each node, or the launcher's own.
+// These options are set anew for each node, or are for the launcher only.
 constexpr std::string_view kNotForwarded =
     " hosts hostfile include-hosts exclude-hosts ssh remote-ddprun env ssh-fanout ssh-timeout "
     "ssh-keep-alive nnodes node-rank nproc-per-node rdzv-id rdzv-conf rdzv-endpoint config "
@@ -50,20 +50,20 @@ constexpr std::string_view kNotForwarded =
   throw Error(ErrorCode::kInvalidArgument, problem);
 }
 
-// A pipe is fine: --hostfile=<(command).
+// The file may be a pipe: --hostfile=<(command).
 std::string read_host_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) refuse("--hostfile=" + path + ": " + opening_trouble(path, errno));
-  ReadText read = read_text(fd.get(), kMostHostFileBytes + 1);  // of more the parser says so
+  ReadText read = read_text(fd.get(), kMostHostFileBytes + 1);  // more is refused by the parser
   if (read.error != 0) refuse("--hostfile=" + path + ": " + errno_text(read.error));
   return std::move(read.text);
 }
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
-// Looks no name up.
+// Whether the name is this machine's. Looks no name up.
 bool is_this_machine(const std::string& name) {
-  if (name.find('@') != std::string::npos) return false;  // maybe another user
+  if (name.find('@') != std::string::npos) return false;  // it may be another user
   const std::string own = host_name();
   if (name == "localhost" || name == own || is_own_address(name).value_or(false)) return true;
   const bool has_domain = name.find('.') != std::string::npos;
@@ -132,12 +132,12 @@ class FleetPlanner {
     }
   }
 
-  // Reads where the nodes meet, if the user says so: then ddprun's usual rules hold on each node.
+  // Reads where the nodes meet, if the user says so. Then ddprun's usual rules apply on each node.
   void read_endpoint() {
     std::string& endpoint = plan_.fleet.endpoint = config_.rdzv_endpoint;
     if (endpoint.empty() && !config_.master_addr.empty()) {
       endpoint = config_.master_addr;
-      return;  // an option that is forwarded
+      return;  // --master-addr is forwarded
     }
     for (const char* name : {env::kRdzvEndpoint, env::kPetRdzvEndpoint}) {
       if (endpoint.empty()) endpoint = find_variable(environment_, name).value_or("");
@@ -161,7 +161,7 @@ class FleetPlanner {
     fleet.verdict_patience += config_.timeouts.replacement;
   }
 
-  // The same for all nodes; job_at() adds the rest.
+  // Sets what all nodes share; job_at() adds the rest.
   void say_what() {
     channel::Job& job = plan_.job;
     job.directory = working_directory(environment_);
@@ -199,7 +199,7 @@ class FleetPlanner {
   const LaunchConfig& config_;
   const HostsOptions& options_;
   const Environment& environment_;
-  // Options by name, without those that count for one machine only.
+  // Options by name, without those that are only for one machine.
   const std::map<std::string, std::string> given_;
   const std::string own_program_ = own_folder() + "/ddprun";
   int min_nodes_ = 1;
@@ -210,13 +210,13 @@ class FleetPlanner {
 
 constexpr std::string_view kHostPlace = "{host}";
 
-// BatchMode: never asks. A line that is dead is noticed after a minute. A forwarding of the user's
-// configuration can be had once, not 64 times.
+// BatchMode: ssh never asks. The ServerAlive options find a dead connection after a minute. The
+// user's forwardings are switched off, since a port can be forwarded only once.
 constexpr char kOptions[] =
     "-T -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 "
     "-o ClearAllForwardings=yes --";
 
-// ssh's own words about what another try won't change.
+// Messages of ssh about errors that another try doesn't change.
 constexpr std::array<std::string_view, 7> kLasting = {"Permission denied",
                                                       "Host key verification failed",
                                                       "Bad configuration option",
@@ -225,7 +225,7 @@ constexpr std::array<std::string_view, 7> kLasting = {"Permission denied",
                                                       "no matching",
                                                       "unknown option"};
 
-// The last line that says something.
+// Returns the last line that isn't blank.
 std::string last_line(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   constexpr std::size_t kMostBytes = 300;
@@ -248,17 +248,17 @@ channel::Job job_at(const FleetPlan& plan, int node, const std::string& place, b
   channel::Job job = plan.job;
   std::vector<std::string>& arguments = job.arguments;
   std::string conf = plan.rdzv_conf;
-  if (plan.fleet.endpoint.empty()) {  // else the user has said where
+  if (plan.fleet.endpoint.empty()) {  // else the user gave the place
     if (serves) {
       job.serve_at = place;
     } else {
       arguments.insert(arguments.begin(), "--rdzv-endpoint=" + place);
     }
-    // Nobody else shall serve, be the address its own, too.
+    // No other node may serve, even if the address is its own.
     conf += concat(conf.empty() ? "" : ",", "is_host=", serves ? 1 : 0);
   }
   arguments.push_back("--nproc-per-node=" + plan.nproc_per_node[node]);
-  // The order of the list is the order of the nodes; spares have no rank yet.
+  // Node ranks are in the order of the list. Spares have no rank yet.
   if (node < plan.num_ranked) arguments.push_back(concat("--node-rank=", node));
   if (!conf.empty()) arguments.push_back("--rdzv-conf=" + conf);
   arguments.emplace_back("--");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans from hosts and options what is started where. Each node has the command that leads to its
-// agent, the meaning of its failure, and the arguments of its ddprun.
+// Plans what is started on which host: for each node the command that starts its agent, the meaning
+// of that command's failure, and its ddprun's arguments.
 #pragma once
 
 #include <string>
@@ -18,48 +18,49 @@ namespace ddprun::launcher {
 
 struct FleetPlan {
   FleetOptions fleet;
-  std::vector<std::vector<std::string>> commands;  // of each node: leads to its agent
-  std::vector<std::string> nproc_per_node;         // of each node
-  channel::Job job;                                // as far as the nodes have it in common
-  int num_ranked = 0;                              // so many nodes have a rank, the rest are spares
+  std::vector<std::vector<std::string>> commands;  // each node's: starts its agent
+  std::vector<std::string> nproc_per_node;         // each node's
+  channel::Job job;                                // the part that all nodes share
+  int num_ranked = 0;                              // nodes that have a rank; the rest are spares
   std::string rdzv_conf;                           // as given
-  std::vector<std::string> program;                // and its arguments
-  std::vector<std::string> ssh;                    // the user's words
+  std::vector<std::string> program;                // with its arguments
+  std::vector<std::string> ssh;                    // the user's ssh command
   std::string remote_program;
   std::vector<std::string> notes;
 };
 
-// Reads the hosts file, and what is to be known of this machine. Throws Error(kInvalidArgument):
-// one line that says what is wrong.
+// Reads the hosts file and facts about this machine. Throws Error(kInvalidArgument) with one line
+// that says what is wrong.
 FleetPlan plan_fleet(const CommandLine& line, const Environment& environment);
 
-// The job of `node`. `serves`: it serves the rendezvous, at the host `place`; else the rendezvous
-// is at `place` (HOST:PORT). Pure.
+// Returns the job of `node`. `serves`: it serves the rendezvous, at the host `place`; else the
+// rendezvous is at `place` (HOST:PORT). Pure.
 channel::Job job_at(const FleetPlan& plan, int node, const std::string& place, bool serves);
 
-// False: an option that means something only to the launcher, or differs from node to node.
+// False: the option is only for the launcher, or differs between nodes.
 bool is_forwarded_option(const std::string& name);
 
-// As the shell calls it where that is true: what lies behind links may be mounted elsewhere on
-// other hosts. Empty: it is gone.
+// Returns the directory's name as the shell has it, if that is right, since links may lead
+// elsewhere on other hosts. Empty: the directory is gone.
 std::string working_directory(const Environment& environment);
 
-// The user's `ssh` words, options that keep ssh from asking and from forwarding, the host, and
-// `program` as the agent. If a word has "{host}" (`docker exec -i {host}`), no option is added. The
-// host takes its place, and the program and its argument follow as words.
+// Returns the command that starts an agent: the user's `ssh` words, options that keep ssh from
+// asking and from forwarding, the host, and `program`. If a word has "{host}" (`docker exec -i
+// {host}`), no option is added. The host replaces it, and the program and its argument follow as
+// words.
 std::vector<std::string> agent_command(const std::vector<std::string>& ssh, const std::string& host,
                                        const std::string& program);
 
-// A command of agent_command() that ended before its agent answered.
+// Why a command of agent_command() ended before its agent answered.
 struct CommandFailure {
-  ExitCode code = ExitCode::kRetryable;  // kUsage: trying again doesn't help
+  ExitCode code = ExitCode::kRetryable;  // kUsage: another try doesn't help
   std::string text;                      // one line, without the host
 };
-// `said`: the end of what it wrote to stderr, else to stdout.
+// `said`: the end of its stderr, else of its stdout.
 CommandFailure command_failure(int wait_status, const std::string& said,
                                const std::vector<std::string>& ssh, const std::string& program);
 
-// Runs the job to its end and prints the report. `environment`: of the ssh processes. Returns
+// Runs the job to its end and prints the report. `environment` is for the ssh processes. Returns
 // ddprun's exit status.
 int run_on_hosts(FleetPlan plan, const Environment& environment, const LaunchConfig& config,
                  ServiceManager manager);

@@ -42,7 +42,8 @@ int read_slots(std::string_view text, const std::string& where, const char* key)
   return *slots;
 }
 
-// "USER@" or nothing: what no shell reads, for ssh's ProxyCommand may have it as %r.
+// Whether it is "" or "USER@", without characters for a shell: ssh's ProxyCommand may have it as
+// %r.
 bool is_user(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char letter) {
     return letter >= 0x80 || std::isalnum(letter) != 0 ||
@@ -50,7 +51,7 @@ bool is_user(std::string_view text) {
   });
 }
 
-// "user@n[01-04]" → the names. nullopt: doesn't parse.
+// Expands "user@n[01-04]" into names. nullopt: the text is wrong.
 std::optional<std::vector<std::string>> expand(std::string_view text) {
   const std::size_t at = text.rfind('@');
   const std::string user(at == std::string_view::npos ? "" : text.substr(0, at + 1));
@@ -63,7 +64,7 @@ std::optional<std::vector<std::string>> expand(std::string_view text) {
   }
   if (!names || !is_user(user)) return std::nullopt;
   for (std::string& name : *names) {
-    // ssh would take a name that begins with "-" for an option.
+    // ssh would read a name that begins with "-" as an option.
     if (!is_host(name) || name.starts_with('-') || user.starts_with('-')) return std::nullopt;
     name.insert(0, user);
   }
@@ -72,12 +73,12 @@ std::optional<std::vector<std::string>> expand(std::string_view text) {
 
 class ListReader {
  public:
-  // One host or range, maybe with ":SLOTS"; `slots` (0: none) is what came beside it.
+  // Adds one host or range, maybe with ":SLOTS". `slots` (0: none) was given beside it.
   void add(std::string_view item, int slots, const std::string& where) {
     std::size_t colon = item.rfind(':');
     const bool is_in_brackets = item.find(']', std::min(colon, item.size())) != item.npos;
     if (is_in_brackets) colon = item.npos;
-    // Whether the last part is the address' or a number of slots can't be told.
+    // The last part could be the address' or a number of slots.
     if (colon != item.npos && item.find('[') == item.npos && item.find(':') != colon) {
       const std::string_view host = item.substr(item.rfind('@') + 1);
       const std::string shown = one_line(host.substr(0, 45));  // no address is longer
@@ -118,7 +119,7 @@ class ListReader {
 
  private:
   HostList list_;
-  std::map<std::string, std::string> seen_;  // address → where
+  std::map<std::string, std::string> seen_;  // address → where it was named
 };
 
 // "slots = 4" → "slots=4".
@@ -183,7 +184,7 @@ HostList parse_hosts(std::string_view text, const std::string& origin) {
     if (letter == ']') --depth;
     if (letter != ',' || (depth > 0 && i < text.size())) continue;
     const std::string_view item = trimmed(text.substr(begin, i - begin));
-    // A comma too much is only that, an empty list is a problem.
+    // A superfluous comma is harmless, but an empty list is a problem.
     if (!item.empty()) reader.add(item, 0, origin);
     begin = i + 1;
   }

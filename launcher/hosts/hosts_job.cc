@@ -51,19 +51,19 @@ std::vector<std::string> names_of(const FleetPlan& plan) {
   return names;
 }
 
-// Opens a pipe or terminal again, with flags of our own (agent/console.cc has the reason). Invalid
-// for a socket, which can't be opened again.
+// Opens a pipe or terminal again, with flags of its own (agent/console.cc has the reason). A socket
+// can't be opened again: the result is invalid.
 UniqueFd open_anew(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// Reads the launcher's standard input for the rank that has it, wherever that is. It never reads
-// more than its agent has room for. io thread only.
+// Reads the launcher's standard input for the rank that has it, on any node. Reads no more than
+// that node's agent has room for. io thread only.
 class InputFeed {
  public:
-  // Reads `fd`, which stays as it is for others that have it. A terminal is read only while this
-  // process is in its foreground. If that begins in the background, there is nothing to read.
+  // Reads `fd`, and leaves it unchanged for other processes. Reads a terminal only while this
+  // process is in its foreground. If the process starts in the background, there is no input.
   // `send` is called from the io context or within has_room(); empty bytes are the end of the
   // input.
   InputFeed(boost::asio::io_context& io, int fd, std::size_t num_nodes,
@@ -72,7 +72,7 @@ class InputFeed {
     open();
   }
 
-  // As InputFlow's.
+  // Calls InputFlow::has_room(), then reads.
   void has_room(int node, const channel::Room& room) {
     flow_.has_room(node, room);
     if (!room.has_stdin_rank || !ended_) return pump();
@@ -80,7 +80,7 @@ class InputFeed {
   }
 
   void gone(int node) { flow_.gone(node); }
-  // This process goes on after it was stopped, maybe in the foreground again.
+  // Called when this process continues after a stop, maybe in the foreground again.
   void continued() { pump(); }
 
  private:
@@ -89,11 +89,11 @@ class InputFeed {
     ended_ = ::fstat(original_fd_, &info) != 0;
     is_terminal_ = ::isatty(original_fd_) == 1;
     if (is_terminal_) {
-      // A read just after this process went to the background then fails, and doesn't stop it.
+      // If this process has just gone to the background, a read then fails, and doesn't stop it.
       ::signal(SIGTTIN, SIG_IGN);
       ended_ = is_in_background();
     } else if (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
-      return;  // read as it is: there is nothing to wait for
+      return;  // a file: reads never wait
     }
     UniqueFd own = open_anew(original_fd_);
     may_block_ = !own;
@@ -110,7 +110,7 @@ class InputFeed {
     if (size > 0) {
       flow_.sent(static_cast<std::size_t>(size));
       send_(flow_.node(), std::string(buffer_.data(), static_cast<std::size_t>(size)));
-      busy_ = true;  // others have their turn meanwhile
+      busy_ = true;  // other handlers run first
       return boost::asio::post(io_, [this] {
         busy_ = false;
         pump();
@@ -125,7 +125,7 @@ class InputFeed {
                                  if (!error) pump();
                                });
     }
-    if (size < 0 && errno == EIO && is_in_background()) return;  // since this moment
+    if (size < 0 && errno == EIO && is_in_background()) return;  // it has just gone there
     if (size < 0) log_warning("standard input: ", errno_text(errno), "; no rank gets more of it");
     ended_ = true;
     boost::system::error_code ignored;
@@ -133,7 +133,7 @@ class InputFeed {
     send_(flow_.node(), {});
   }
 
-  // −1 with EAGAIN: nothing is there yet.
+  // Returns −1 with EAGAIN if there is nothing yet.
   ssize_t take(std::size_t most_bytes) {
     const int fd = input_.is_open() ? input_.native_handle() : original_fd_;
     if (may_block_) {
@@ -149,21 +149,21 @@ class InputFeed {
 
   const int original_fd_;
   bool is_terminal_ = false;
-  bool may_block_ = false;  // its flags are not ours: a read may block, so read only what is there
+  bool may_block_ = false;  // its flags are shared: reads only what is there
   boost::asio::io_context& io_;
-  boost::asio::posix::stream_descriptor input_;  // not open: a file, or over
+  boost::asio::posix::stream_descriptor input_;  // not open: it is a file, or has ended
   InputFlow flow_;
   const std::function<void(int, std::string)> send_;
   std::array<char, channel::kMostOutputBytes> buffer_;
-  bool busy_ = false;   // a wait, or the next pump(), is under way
+  bool busy_ = false;   // a wait or the next pump() is pending
   bool ended_ = false;  // all is read
 };
 
-// The agents of a job on several hosts. Starts them (ssh), passes signals to them and their output
-// to the console, and ends with the job's one result.
+// Starts a job's agents on several hosts (ssh), passes signals to them and their output to the
+// console, and ends with the job's one result.
 class HostsJob : private FleetActions {
  public:
-  // `environment`: of the ssh processes.
+  // `environment` is for the ssh processes.
   HostsJob(FleetPlan plan, const Environment& environment, const LaunchConfig& config,
            ServiceManager manager)
       : plan_(std::move(plan)),
@@ -217,11 +217,11 @@ class HostsJob : private FleetActions {
  private:
   struct Node {
     explicit Node(boost::asio::io_context& io) : words(io) {}
-    std::shared_ptr<agent::WatchedChild> process;  // leads to the agent: ssh, or the agent itself
+    std::shared_ptr<agent::WatchedChild> process;  // ssh, or the agent itself
     std::unique_ptr<ChannelEnd> channel;           // over its stdin and stdout; null: not started
     boost::asio::posix::stream_descriptor words;   // its stderr
-    std::string said;                              // the end of these
-    std::optional<int> wait_status;                // it has ended
+    std::string said;                              // the last text from it
+    std::optional<int> wait_status;                // set when the process has ended
     agent::LineSource out, err;
   };
 
@@ -244,14 +244,14 @@ class HostsJob : private FleetActions {
     });
   }
 
-  // Ctrl-Z: the agents are told, for they would take the silence for a cut line.
+  // Called at Ctrl-Z. Tells the agents, which would take the silence for a lost connection.
   void stand_still() {
     for (const Node& node : nodes_) {
       const bool has_pulse = node.channel && node.channel->patience().count() > 0;
       if (has_pulse) node.channel->send(channel::Pulse{});
     }
     halts_.remove(SIGTSTP);
-    ::raise(SIGTSTP);  // by its default action; nothing where no shell could continue us
+    ::raise(SIGTSTP);  // the default action; it does nothing if no shell could continue us
     halts_.add(SIGTSTP);
   }
 
@@ -266,12 +266,12 @@ class HostsJob : private FleetActions {
             .heard = [this, index](const channel::Message& message) { heard(index, message); },
             .lost =
                 [this, index](const std::string& fault) {
-                  if (!fault.empty()) lose(index, fault);  // else the process' own end says why
+                  if (!fault.empty()) lose(index, fault);  // else the process' end tells why
                 }});
     try {
       start_process(index);
     } catch (const Error& error) {
-      // It is posted, since the fleet is in the midst of a step.
+      // Posted, since the fleet is in the middle of a step.
       boost::asio::post(io_, [this, index, why = std::string(error.what())] {
         fleet_.gone(index, static_cast<int>(ExitCode::kUsage), why, Clock::now());
       });
@@ -319,7 +319,7 @@ class HostsJob : private FleetActions {
   }
 
   void finish(int exit_code, const std::string& reason, const std::string& last_words) override {
-    for (Node& node : nodes_) kill(node);  // what still holds one
+    for (Node& node : nodes_) kill(node);  // processes that still hold a channel
     exit_code_ = exit_code;
     last_words_ = last_words;
     membership::JobEnd verdict;
@@ -338,8 +338,8 @@ class HostsJob : private FleetActions {
     if (const auto* output = variants::get_if<channel::Output>(&message)) {
       show(index, *output);
     } else if (const auto* hello = variants::get_if<channel::Hello>(&message)) {
-      // It goes before the job, even if that waits to be written. The agent expects no pulse
-      // without it, and a line that is cut now would leave the workers there.
+      // The pulse is sent before the job, even if that must wait. Without it the agent expects
+      // none, and a lost connection would leave its workers running.
       nodes_[index].channel->keep_alive(keep_alive_);
       fleet_.hello(index, *hello, Clock::now());
     } else if (const auto* serving = variants::get_if<channel::Serving>(&message)) {
@@ -354,7 +354,7 @@ class HostsJob : private FleetActions {
     }
   }
 
-  // While the console's reader is behind, this node waits, and makes its own wait.
+  // If the console's reader is slow, reads no more from this node, so that the node waits, too.
   void show(int index, const channel::Output& output) {
     Node& node = nodes_[index];
     const auto stream =
@@ -376,8 +376,8 @@ class HostsJob : private FleetActions {
     if (node.wait_status) drain(index);
   }
 
-  // The process has ended: all that it wrote is in the pipe, though somebody else (ssh's own
-  // multiplexing) may hold that open.
+  // Called when the process has ended: reads what is left in the pipe, which ssh's multiplexing may
+  // keep open.
   void drain(int index) {
     ChannelEnd& channel = *nodes_[index].channel;
     channel.drain();
@@ -390,7 +390,7 @@ class HostsJob : private FleetActions {
     });
   }
 
-  // False: that was their end.
+  // Returns false at the end of its stderr.
   bool take_words(Node& node) {
     boost::system::error_code error;
     while (!error) {
@@ -402,7 +402,8 @@ class HostsJob : private FleetActions {
     return error == boost::asio::error::would_block;
   }
 
-  // No more can be heard of it. `fault`: what the agent did wrong; empty: its process has ended.
+  // Ends a node that can't be heard any more. `fault`: what the agent did wrong; empty: its process
+  // has ended.
   void lose(int index, const std::string& fault) {
     Node& node = nodes_[index];
     if (!node.channel->is_open()) return;
@@ -420,7 +421,7 @@ class HostsJob : private FleetActions {
     fleet_.gone(index, static_cast<int>(failure.code), failure.text, Clock::now());
   }
 
-  // Ends the channel's process. The agent notices that, too.
+  // Ends the channel's process, which the agent notices.
   void kill(Node& node) {
     if (!node.channel) return;
     node.channel->close();
@@ -444,7 +445,7 @@ class HostsJob : private FleetActions {
   const FleetPlan plan_;
   const std::vector<std::string> environment_;
   const std::chrono::milliseconds keep_alive_;
-  const std::vector<int> warnings_;  // signals: the job will be preempted
+  const std::vector<int> warnings_;  // signals that warn of preemption
 
   boost::asio::io_context io_;
   rendezvous::SystemdNotifier notifier_;

@@ -7,10 +7,10 @@
 namespace ddprun::launcher {
 namespace {
 
-// As terminal_text.h and main() begin their lines.
+// Beginnings of lines by terminal_text.h and main().
 constexpr std::array<std::string_view, 2> kBegins = {"[ddprun] ", "ddprun: "};
 
-// The begin that `part` of a line has, or may get; empty: none.
+// Returns the beginning that `part` of a line has, or may still get; empty: none.
 std::string_view own_begin(std::string_view part) {
   for (const std::string_view begin : kBegins) {
     if (begin.substr(0, part.size()) == part.substr(0, begin.size())) return begin;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows on one console what each node's ddprun says for itself ("[ddprun] …" on stderr). A line has
-// the host's name, and is shown once if several say it. Pure: bytes in, bytes out.
+// Shows the lines that each node's ddprun prints for itself ("[ddprun] …" on stderr) on one
+// console. A line gets the host's name. If several nodes print the same line, it is shown once.
+// Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +15,30 @@ namespace ddprun::launcher {
 
 class OwnLines {
  public:
-  // `names`: of the nodes.
+  // `names`: the nodes' names.
   explicit OwnLines(std::vector<std::string> names);
 
-  // Takes bytes that `node` wrote to stderr; returns those to show. An unfinished line of ddprun's
-  // own is kept back, at most kMostHeldBytes of it; all else is passed on unchanged.
+  // Takes bytes that `node` wrote to stderr, and returns those to show. Holds back an unfinished
+  // line of ddprun's, up to kMostHeldBytes. Passes on everything else unchanged.
   std::string pass(int node, std::string_view bytes);
-  // The node writes no more: what was kept back.
+  // Called when the node writes no more: returns what was held back.
   std::string end(int node);
 
   static constexpr std::size_t kMostHeldBytes = 8192;
-  // A line that was said so many different lines ago is new again.
+  // After this many different lines, an old line counts as new again.
   static constexpr std::size_t kMostRemembered = 1000;
 
  private:
   struct Node {
     std::string name;
     std::string held;      // the begin of a line that may be ddprun's own
-    bool in_line = false;  // of somebody else
+    bool in_line = false;  // the last line is someone else's, and unfinished
   };
   std::string shown(int index, std::string_view line);
 
   std::vector<Node> nodes_;
-  // Text → how often each node said it (index = node), and how often it was shown. A node that says
-  // it for the second time has news.
+  // Text → how often each node printed it (index = node), and how often it was shown. A node that
+  // prints it again has news.
   struct Said {
     std::vector<int> times;
     int num_shown = 0;

@@ -23,10 +23,10 @@ using Tcp = asio::ip::tcp;
 
 namespace {
 
-constexpr std::chrono::milliseconds kAcceptPause{100};  // where no more can be accepted now
+constexpr std::chrono::milliseconds kAcceptPause{100};  // the pause after a failed accept
 constexpr int kAcceptsPerEvent = 64;
 
-// Whatever the family is: the socket is only read, written and closed.
+// The family doesn't matter: the socket is only read, written and closed.
 Tcp::socket socket_of(asio::io_context& io, UniqueFd connection) {
   Tcp::socket socket(io);
   boost::system::error_code error;
@@ -46,10 +46,10 @@ std::vector<UniqueFd> take_port(const Endpoint& endpoint) {
 
 }  // namespace
 
-// Owned by its operations; ends by itself within the time-out.
+// Owned by its operations. Ends by itself within the timeout.
 class MetricsServer::Session : public std::enable_shared_from_this<Session> {
  public:
-  // `server` is not used once its alive_ is gone.
+  // `server` isn't used once its alive_ is gone.
   Session(MetricsServer& server, UniqueFd connection)
       : exchange_(socket_of(server.io_, std::move(connection))),
         timer_(server.io_),
@@ -67,7 +67,7 @@ class MetricsServer::Session : public std::enable_shared_from_this<Session> {
                          });
   }
 
-  // Ends the request under way.
+  // Ends the request that is under way.
   void close() {
     exchange_.wire.close();
     timer_.cancel();
@@ -138,8 +138,8 @@ void MetricsServer::accept_from(Listener& listener) {
   });
 }
 
-// Accepts the connections that wait, up to a number that delays nobody. False: no descriptor or
-// memory is left.
+// Accepts waiting connections, a few at a time so that nothing else is delayed. False: no
+// descriptor or memory is left.
 bool MetricsServer::accept_some(Listener& listener) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd connection(
@@ -185,7 +185,7 @@ std::string metrics_url(const std::vector<UniqueFd>& listeners) {
   return concat("http://", local_address(listeners.front().get()).text(), "/metrics");
 }
 
-// "HOST" alone might be meant for any port, or for a default one: neither is guessed.
+// "HOST" alone is refused: it could mean any port, or a default one.
 std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to) {
   to.reset();
   if (text == "off") return {};

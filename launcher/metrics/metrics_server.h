@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny HTTP server of two pages, /metrics and /healthz, for everybody who reaches its port. It
-// knows only GET. Each connection has one request and a deadline. Many connections cost no more
-// than a few. io thread only.
+// A small HTTP server of two pages, /metrics and /healthz, for everybody who reaches its port. It
+// only knows GET. A connection has one request and a deadline. The number of connections is
+// bounded. io thread only.
 #pragma once
 
 #include <array>
@@ -28,17 +28,17 @@ namespace ddprun::launcher {
 class MetricsServer {
  public:
   struct Options {
-    std::size_t max_connections = 16;           // one more closes the oldest
-    std::chrono::milliseconds timeout{10'000};  // of a connection, from its begin to its end
-    std::chrono::milliseconds max_age{200};     // of a page that is said again
+    std::size_t max_connections = 16;           // a further connection closes the oldest
+    std::chrono::milliseconds timeout{10'000};  // a connection's longest life
+    std::chrono::milliseconds max_age{200};     // a page younger than this is sent again
   };
   using Page = std::function<std::string(metrics::Format)>;
 
-  // Serves from now on, as long as the io context runs; `page` is called for a GET /metrics.
-  // Listeners are those of listen_on() (common/socket.h).
+  // Serves while the io context runs, and calls `page` for a GET /metrics. The listeners are from
+  // listen_on() (common/socket.h).
   MetricsServer(boost::asio::io_context& io, std::vector<UniqueFd> listeners, Page page,
                 Options options);
-  // Closes all; `page` is not called any more.
+  // Closes all connections. `page` isn't called any more.
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
@@ -62,29 +62,30 @@ class MetricsServer {
   const Options options_;
 
   std::list<Listener> listeners_;
-  // The last text made, by format. One who asks without end gets a text that is this young.
+  // The last text of each format. It is sent again while it is young, so that frequent requests
+  // cost little.
   struct Made {
     std::string text;
     std::optional<Clock::time_point> at;
   };
   std::array<Made, 2> made_;
-  // Oldest first; second owners: their operations. Those that have ended are gone from it soon.
+  // Oldest first. Their operations own them, too; sessions that have ended are removed soon.
   std::list<std::weak_ptr<Session>> sessions_;
-  std::shared_ptr<bool> alive_;  // handlers of the io context hold it weakly
+  std::shared_ptr<bool> alive_;  // the io context's handlers hold it weakly
 };
 
 // ---- --metrics, of ddprun and ddprun-agent ----
 
-// Listens at each address of the endpoint's host (empty: of all interfaces), at one port; 0: a free
-// one. Waits a few seconds for a name service. Throws Error that names the flag: the port is taken
-// and by whom, the host is not known or no address of this machine.
+// Listens at each address of the endpoint's host (empty: all interfaces), at one port; 0: a free
+// one. Waits a few seconds for a name service. Throws Error, which names the flag, if the port is
+// taken (by whom), or the host is unknown or not this machine's.
 std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint);
 
-// "http://127.0.0.1:9410/metrics", of what bind_metrics() took.
+// Returns "http://127.0.0.1:9410/metrics", for listeners from bind_metrics().
 std::string metrics_url(const std::vector<UniqueFd>& listeners);
 
-// "HOST:PORT", ":PORT" (an empty host: all interfaces) or "off" (nullopt). Returns what is wrong
-// with it; empty: nothing.
+// Parses "HOST:PORT", ":PORT" (an empty host: all interfaces) or "off" (nullopt). Returns the
+// problem; empty: none.
 std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to);
 
 }  // namespace ddprun::launcher

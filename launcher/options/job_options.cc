@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using Limit = std::optional<milliseconds> agent::HangLimits::*;
 
-constexpr double kMaxHangSeconds = 86'400 * 30;  // 30 days: beyond it nobody waits for a verdict
+constexpr double kMaxHangSeconds = 86'400 * 30;  // 30 days, longer than anybody waits
 
 constexpr std::array<std::pair<std::string_view, Limit>, 6> kLimits = {{
     {"startup", &agent::HangLimits::startup},
@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, Limit>, 6> kLimits = {{
     {"foreign", &agent::HangLimits::foreign},
 }};
 
-// nullopt: not a time of more than 0 and at most 30 days.
+// nullopt: it isn't a time of more than 0 and at most 30 days.
 std::optional<milliseconds> parse_time(std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -48,7 +48,8 @@ std::optional<milliseconds> parse_time(std::string_view text) {
   return milliseconds(static_cast<std::int64_t>(total * 1000));
 }
 
-// "30s", or "step=30s,checkpoint=2h"; units s, m, h, none: seconds. Sets what is named.
+// Parses "30s", or "step=30s,checkpoint=2h". Units are s, m, h; without one: seconds. Sets the
+// limits that are named.
 std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits) {
   std::string_view rest = text;
   do {
@@ -76,7 +77,7 @@ std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits)
 }
 
 std::string set_nnodes(const std::string& value, LaunchConfig& config) {
-  constexpr int kMost = 1'000'000'000;  // validate() has the limit, and words it
+  constexpr int kMost = 1'000'000'000;  // validate() checks the real limit
   const std::size_t colon = value.find(':');
   const auto least = parse_number(value.substr(0, colon), kMost);
   const auto most =

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The keys that ddprun heeds.
+// The keys that ddprun uses.
 constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
                                                           "join_timeout",
                                                           "last_call_timeout",
@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
                                                           "timeout",
                                                           "store_type",
                                                           "keep_alive_max_attempt"};
-// The keys that torchrun knows and that mean nothing here (docs/torchrun.md).
+// Keys of torchrun that have no effect here (docs/torchrun.md).
 constexpr std::array<std::string_view, 5> kIdleKeys = {"close_timeout", "heartbeat_timeout", "rank",
                                                        "protocol", "cas_backoff_max_seconds"};
 
@@ -44,7 +44,7 @@ void apply_limit(const std::string& key, TimeField field, LaunchConfig& config,
   if (!problem.empty()) problems.push_back("--rdzv-conf=" + key + "=" + value + ": " + problem);
 }
 
-// torchrun's way to say the keep-alive time: so many pings without an answer.
+// torchrun gives the keep-alive time as a number of pings without an answer.
 void apply_keep_alive_attempts(const OptionValues& given, LaunchConfig& config,
                                std::vector<std::string>& problems) {
   constexpr std::chrono::milliseconds kTorchrunsInterval{5'000};
@@ -62,7 +62,7 @@ void apply_keep_alive_attempts(const OptionValues& given, LaunchConfig& config,
   config.timeouts.keep_alive = *count * (interval.count() > 0 ? interval : kTorchrunsInterval);
 }
 
-// Keys that mean nothing are told, not refused: torchrun takes any.
+// Tells the user of keys without effect, and doesn't refuse them: torchrun takes any.
 void tell_idle_keys(LaunchConfig& config) {
   for (const auto& [key, value] : config.rdzv_conf) {
     if (std::find(kHeededKeys.begin(), kHeededKeys.end(), key) != kHeededKeys.end()) continue;
@@ -74,11 +74,11 @@ void tell_idle_keys(LaunchConfig& config) {
   }
 }
 
-// "is_host=1,join_timeout=7" into LaunchConfig::rdzv_conf. Which keys there are is
-// apply_rdzv_conf's and validate()'s affair.
+// Parses "is_host=1,join_timeout=7" into LaunchConfig::rdzv_conf. apply_rdzv_conf() and validate()
+// check the keys.
 std::string set_rdzv_conf(const std::string& value, LaunchConfig& config) {
   std::string_view rest = trimmed(value);
-  // Programs that start torchrun without a shell write --rdzv-conf='…', quotes included.
+  // Programs that start torchrun without a shell may write --rdzv-conf='…' with the quotes.
   const bool is_quoted = rest.size() > 1 && rest.front() == rest.back() &&
                          (rest.front() == '\'' || rest.front() == '"');
   if (is_quoted) rest = rest.substr(1, rest.size() - 2);
@@ -122,7 +122,7 @@ std::string set_master_port(const std::string& value, LaunchConfig& config) {
   return {};
 }
 
-// "[::1]", as torchrun's help asks for it, too.
+// Also takes "[::1]", as torchrun's help has it.
 std::string set_master_addr(const std::string& value, LaunchConfig& config) {
   const bool is_bracketed = value.starts_with('[') && value.ends_with(']');
   const std::string host = is_bracketed ? value.substr(1, value.size() - 2) : value;
@@ -157,7 +157,7 @@ std::string set_timeout(const std::string& value, LaunchConfig& config) {
 }
 
 std::string set_keep_alive(const std::string& value, LaunchConfig& config) {
-  // Below this a busy machine's own delays look like a cut line.
+  // With a shorter time a busy machine's delays look like a cut connection.
   constexpr std::chrono::milliseconds kLeast{200};
   constexpr std::chrono::hours kMost{24};
   const auto time = parse_seconds(value);
@@ -258,7 +258,7 @@ void apply_rdzv_conf(const OptionValues& given, LaunchConfig& config,
     apply_limit("join_timeout", &membership::JobTimeouts::join, config, problems);
   }
   for (const TimeLimit& limit : time_limits()) {
-    // torchrun's own variable gives way to its key, which somebody typed.
+    // torchrun's variable loses to the key, which somebody typed.
     const OptionValue* const value = given.find(limit.option);
     if (value == nullptr || value->origin == env::kExitBarrierTimeout) {
       apply_limit(underscored(limit.option), limit.field, config, problems);

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// "--nnodes=0", "PET_NNODES=0", "/etc/ddprun/ddprun.toml:3: nnodes = 0".
+// Returns "--nnodes=0", "PET_NNODES=0", "/etc/ddprun/ddprun.toml:3: nnodes = 0".
 std::string shown(const Option& option, const OptionValue& value) {
   if (value.origin == OptionValues::kCommandLine) return "--" + option.name + "=" + value.text;
   const bool by_variable = value.origin.find(':') == std::string::npos;
@@ -22,13 +22,13 @@ std::string shown(const Option& option, const OptionValue& value) {
   return value.origin + ": " + underscored(option.name) + " = " + value.text;
 }
 
-// Whether the option, in a file, speaks of the machine that has the file.
+// Whether a file's value of this option is only for the machine that has the file.
 bool is_of_this_machine(const std::string& option) {
   return option == "topology" || option == "preflight" || option == "preflight-doctor" ||
          option == "metrics";
 }
 
-// DDPRUN_<name>s that are no option's.
+// DDPRUN_<name>s that belong to no option.
 constexpr std::array<std::string_view, 19> kOthers = {
     env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
     env::kMasterNodeAddr,    env::kAgentSocket,   env::kTerminalColumns,
@@ -39,7 +39,7 @@ constexpr std::array<std::string_view, 19> kOthers = {
     env::kSharedDir,
 };
 
-// "DDPRUN_" and the option max-restarts: "DDPRUN_MAX_RESTARTS".
+// Returns the variable of an option: "DDPRUN_" and max-restarts → "DDPRUN_MAX_RESTARTS".
 std::string variable_of(const std::string& prefix, const Option& option) {
   std::string name = underscored(option.name);
   std::transform(name.begin(), name.end(), name.begin(),
@@ -65,8 +65,8 @@ void OptionValues::add_environment(const Environment& environment) {
   if (const auto value = find_variable(environment, env::kShutdownTimeout)) {
     set("shutdown-timeout", {*value, env::kShutdownTimeout});
   }
-  // A torchrun that has waited for so long goes, and its job with it only where it serves the
-  // store; here the job ends. A shorter time than the default's is therefore not taken.
+  // After this time a torchrun leaves, and its job ends only if it serves the store. Here the job
+  // always ends, so a time shorter than the default isn't used.
   if (const auto value = find_variable(environment, env::kExitBarrierTimeout)) {
     const auto time = parse_seconds(*value);
     if (!time || *time > LaunchConfig().timeouts.exit_barrier) {

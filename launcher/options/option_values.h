@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values given for the options, and who gave them. The value that was set last counts.
+// The options' values, and who gave them. The value that was set last wins.
 #pragma once
 
 #include <chrono>
@@ -27,41 +27,42 @@ class OptionValues {
 
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
 
-  // The values of `other` win.
+  // Adds the values of `other`, which win.
   void add(const OptionValues& other);
-  // The first file of a list is the strongest one.
+  // The first file of the list wins.
   void add_files(const std::vector<ConfigFile>& files);
-  // torchrun's own variables, PET_<OPTION>, then DDPRUN_<OPTION>.
+  // Adds torchrun's variables, PET_<OPTION>, then DDPRUN_<OPTION>.
   void add_environment(const Environment& environment);
 
   bool has(const std::string& name) const { return values_.contains(name); }
   // nullptr: nobody gave it.
   const OptionValue* find(const std::string& name) const;
 
-  // "--nnodes=0", "PET_NNODES=0", "/etc/ddprun/ddprun.toml:3: nnodes = 0"; empty: nobody gave it.
+  // Returns the value as it was given: "--nnodes=0", "PET_NNODES=0", "/etc/ddprun/ddprun.toml:3:
+  // nnodes = 0"; empty: nobody gave it.
   std::string as_given(const std::string& name) const;
 
-  // The values that somebody gave, without those that a file gives for this machine alone.
+  // Returns the given values, without those that a file gives only for this machine.
   std::map<std::string, std::string> of_any_machine() const;
 
-  // Into the fields, each value through its option's setter. Adds what is wrong to `problems`,
-  // each with who gave it.
+  // Sets the fields of `config` by the options' setters. Adds errors to `problems`, each with who
+  // gave the value.
   void apply(LaunchConfig& config, std::vector<std::string>& problems) const;
 
  private:
   std::map<std::string, OptionValue> values_;  // by the option's name
 };
 
-// One line for each DDPRUN_ variable that is spelled almost as an option, or as one that only the
-// command line can give. Pure.
+// Returns a line for each DDPRUN_ variable that looks like a misspelled option, or names one that
+// only the command line can give. Pure.
 std::vector<std::string> unknown_variables(const Environment& environment);
 
-// Time limits that are given by a key of --rdzv-conf (torchrun's way) go where those that are given
-// by option go; the option wins. Adds to `problems`.
+// Applies the time limits that --rdzv-conf (torchrun's way) gives by key. A limit that is also
+// given by option keeps the option's value. Adds to `problems`.
 void apply_rdzv_conf(const OptionValues& given, LaunchConfig& config,
                      std::vector<std::string>& problems);
 
-// ---- values as people type them; nullopt: it isn't one. Pure ----
+// ---- values as people type them; nullopt: the text isn't one. Pure ----
 
 inline constexpr double kMaxSeconds = 86'400'000;  // 1000 days, the control protocol's limit
 
@@ -71,7 +72,7 @@ std::optional<int> parse_number(std::string_view text, int most = INT_MAX);
 // "2.5": seconds, from 0 to kMaxSeconds.
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text);
 
-// "1", "true", "yes", "on", "t", "y" and their opposites, in any case of letters.
+// "1", "true", "yes", "on", "t", "y" and their opposites, in upper or lower case.
 std::optional<bool> parse_switch(std::string_view text);
 
 }  // namespace ddprun::launcher

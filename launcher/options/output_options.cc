@@ -9,7 +9,7 @@ namespace {
 
 using agent::OutputOptions;
 
-// A setter of a part of config.output.
+// Makes a setter for a part of config.output.
 template <typename Part, typename Parse>
 OptionSetter output(Part OutputOptions::*part, Parse parse) {
   return [part, parse](const std::string& value, LaunchConfig& config) -> std::string {
@@ -67,7 +67,7 @@ std::string set_events(const std::string& value, LaunchConfig& config) {
   return {};
 }
 
-// Told once where somebody gives it.
+// Notes that the given option has no effect.
 void mean_nothing(const char* option, const std::string& value, const char* why,
                   LaunchConfig& config) {
   config.notes.push_back("--" + std::string(option) + "=" + value + " means nothing here: " + why);
@@ -155,7 +155,7 @@ std::vector<Option> output_options() {
   };
 }
 
-// Flags of torchrun that ddprun needs only for torchrun's command lines: docs/torchrun.md.
+// Flags that ddprun only needs for torchrun's command lines: docs/torchrun.md.
 std::vector<Option> torchrun_options() {
   constexpr char kGroup[] = "As torchrun has it";
   return {

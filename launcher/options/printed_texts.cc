@@ -54,7 +54,7 @@ Usage: ddprun [flags] PROGRAM [args…]
 
 )";
 
-// The most used flags, in few words: -h is one screen of 80 columns.
+// The most used flags in few words, since -h fits on one screen of 80 columns.
 constexpr std::pair<const char*, const char*> kShortOptions[] = {
     {"nproc-per-node", "workers on each node (1)"},
     {"standalone", "one node, any free port"},
@@ -74,7 +74,7 @@ std::size_t columns(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
 }
 
-// `text` from column kHelpColumn on, in lines of at most kWidth columns.
+// Wraps `text` from column kHelpColumn on, in lines of at most kWidth columns.
 std::string wrapped(std::string_view text) {
   std::string lines;
   std::size_t column = kHelpColumn;
@@ -207,7 +207,8 @@ std::string toml_value(const Option& option, const std::string& text) {
   return is_number ? text : toml_string(one_line(text));
 }
 
-// Sources of the meeting place beyond the usual ones (endpoint_discovery.h), if they name one.
+// Returns the endpoint that a source beyond the usual ones gives (endpoint_discovery.h); empty:
+// none does.
 std::string other_sources(const Option& option, const Environment& environment,
                           const std::vector<ConfigFile>& files) {
   std::string lines;
@@ -232,7 +233,7 @@ std::string other_sources(const Option& option, const Environment& environment,
   } else if (option.name == "master-port") {
     variable(env::kPetMasterPort);
   }
-  // The first one counts.
+  // The first source wins.
   return lines.substr(0, lines.find('\n') + 1);
 }
 
@@ -290,7 +291,7 @@ std::string show_config(const OptionValues& values, const Environment& environme
     } else if (const std::string other = other_sources(option, environment, files);
                !other.empty()) {
       text += other;
-    } else if (option.only_typed && option.name != "rdzv-endpoint") {  // which files know, too
+    } else if (option.only_typed && option.name != "rdzv-endpoint") {  // files have that one, too
       text += "#--" + option.name + "  # not from a file: " + option.help + "\n";
     } else {
       const std::string fallback =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that are printed in place of a job, made from the table of options. Pure.
+// Makes the texts that are printed in place of a job, from the table of options. Pure.
 #pragma once
 
 #include <string>
@@ -12,21 +12,21 @@
 
 namespace ddprun::launcher {
 
-// --help, -h (one screen) and --version.
+// Texts of --help, -h (one screen) and --version.
 std::string help_text();
 std::string short_help_text();
 std::string version_text();
 
-// --print-man: of "ddprun" or "ddprun.toml", in roff; empty: another page.
+// Returns --print-man's page in roff, for "ddprun" or "ddprun.toml"; empty: another name.
 std::string man_page(std::string_view name);
 
-// --print-completion: what a shell needs to complete flags and their values before PROGRAM,
-// programs and files there, files after it. For "bash", "zsh", "fish" or "tcsh", to be read by the
-// shell; empty: another shell.
+// Returns --print-completion's script for "bash", "zsh", "fish" or "tcsh", which the shell reads;
+// empty: another shell. It completes flags and their values before PROGRAM, programs and files as
+// PROGRAM, and files after it.
 std::string completion_script(std::string_view shell);
 
-// --show-config: every option's value and who gave it, as a configuration file has it. Options that
-// nobody gave stand there as comments.
+// Returns --show-config's text: every option's value and who gave it, in the form of a
+// configuration file. Options that nobody gave are comments.
 std::string show_config(const OptionValues& values, const Environment& environment,
                         const std::vector<ConfigFile>& files);
 

@@ -33,7 +33,7 @@ std::string set_preload(const std::string& value, LaunchConfig& config) {
   config.preload.clear();
   config.preload_auto = value == "auto";
   if (config.preload_auto) return {};
-  std::istringstream rest(value + ",");  // "a," has an empty name
+  std::istringstream rest(value + ",");  // makes "a," have an empty name
   for (std::string name; std::getline(rest, name, ',');) {
     const bool is_name = !name.empty() && std::ranges::all_of(name, [](char c) {
       return c == '.' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;

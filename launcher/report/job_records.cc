@@ -31,7 +31,7 @@ std::string with_lost(std::string_view line, std::uint64_t num_lost) {
   return text + ",\"lost\":" + std::to_string(num_lost) + "}\n";
 }
 
-// The log thread calls it. The file's name is in `path` from then on.
+// Called by the log thread. Sets `path` to the file's path.
 UniqueFd open_in(agent::LogTree& logs, const std::string& name, std::string& path,
                  std::string& problem) {
   try {
@@ -46,7 +46,8 @@ UniqueFd open_in(agent::LogTree& logs, const std::string& name, std::string& pat
   }
 }
 
-// Opened by the log thread: a file server may be dead. `flag` is the one that names `path`.
+// The log thread opens the file, since a file server may be dead. `flag` is the one that names
+// `path`.
 UniqueFd open_given(const std::string& flag, const std::string& path, agent::LogWriter& writer) {
   struct Opened {
     UniqueFd fd;
@@ -65,7 +66,7 @@ UniqueFd open_given(const std::string& flag, const std::string& path, agent::Log
   throw Error(ErrorCode::kInvalidArgument, concat(flag, path, " can't be opened: ", why));
 }
 
-// Longer than what a pipe's reader has.
+// Must be longer than a pipe's reader may take.
 constexpr std::chrono::milliseconds kReportPatience = kLastLinesPatience + std::chrono::seconds(1);
 
 JobFacts facts_of(const JobPlan& plan) {
@@ -88,9 +89,9 @@ JobFacts facts_of(const JobPlan& plan) {
 struct EventTrouble {
   std::mutex mutex;
   std::string text;       // guarded by mutex; empty: none
-  bool was_said = false;  // likewise
+  bool was_said = false;  // guarded by mutex
 
-  // The text, once; empty from then on.
+  // Returns the text once, and then an empty one.
   std::string take() {
     const std::lock_guard lock(mutex);
     if (text.empty() || std::exchange(was_said, true)) return {};
@@ -98,17 +99,17 @@ struct EventTrouble {
   }
 };
 
-// A file of events on the io thread's side: takes lines and waits for nothing. io thread only.
+// The io thread's side of a file of events: takes lines and never waits. io thread only.
 class EventQueue {
  public:
-  // The lines go there.
+  // The file that gets the lines.
   struct Place {
     std::string path;
-    UniqueFd opened;  // for the file's first line
+    UniqueFd opened;  // used for the file's first line
   };
 
-  // `writer` outlives this. `open` and `says_lost` of `options` are set, and `open` may change the
-  // path of `place`. `notice` is told once where lines are lost.
+  // `writer` outlives this object. `options` has `open` and `says_lost`; `open` may change
+  // `place`'s path. `notice` is called once if lines are lost.
   EventQueue(agent::LogWriter& writer, const std::shared_ptr<Place>& place,
              EventFileOptions options, std::function<void(const std::string&)> notice)
       : writer_(writer), trouble_(std::make_shared<EventTrouble>()) {
@@ -128,7 +129,8 @@ class EventQueue {
     });
   }
 
-  // To the file that the user named by `flag`, opened now: throws Error(kInvalidArgument).
+  // Writes to the file that the user named by `flag`. Opens it now, and throws
+  // Error(kInvalidArgument).
   static std::unique_ptr<EventQueue> to_given(const std::string& flag, std::string path,
                                               bool says_lost, agent::Console& console) {
     UniqueFd opened = open_given(flag, path, console.log_writer());
@@ -140,7 +142,7 @@ class EventQueue {
                                         console.options().notice);
   }
 
-  // Whole lines, maybe none.
+  // Takes whole lines, or none.
   void write(const std::string& lines) {
     if (lines.empty()) return;
     if (file_->is_full() && !is_ending_) {
@@ -154,31 +156,32 @@ class EventQueue {
     writer_.flush();
   }
 
-  // The last lines follow: they are few, and there is room for them.
+  // Called before the last lines: they are few, and there is room for them.
   void begin_end() { is_ending_ = true; }
 
-  // To be called at the end, when the file was written. Returns the trouble that `notice` has not
-  // been told. Empty: none.
+  // Must be called after the last write. Returns the problem that `notice` wasn't told. Empty:
+  // none.
   std::string unsaid() const { return trouble_->take(); }
 
  private:
   agent::LogWriter& writer_;
-  const std::shared_ptr<EventTrouble> trouble_;  // second owner: the file
+  const std::shared_ptr<EventTrouble> trouble_;  // also owned by the file
   std::unique_ptr<agent::LogWriter::File> file_;
-  std::uint64_t num_left_out_ = 0;  // lines, since the last one that was queued
+  std::uint64_t num_left_out_ = 0;  // lines since the last queued one
   bool is_ending_ = false;
 };
 
-// --events: this node's record of its job, from the agent's events to the file. io thread only.
+// Writes --events: this node's record of its job, from the agent's events. io thread only.
 class JobEvents {
  public:
-  // Writes the first line. `path` as given, opened now: throws Error(kInvalidArgument). Empty: in
-  // the run's directory of `logs`, made now. `console` outlives this.
+  // Writes the first line. `path` is as given and is opened now: throws Error(kInvalidArgument).
+  // Empty: a file in the run's directory of `logs`, which is made now. `console` outlives this
+  // object.
   JobEvents(JobFacts facts, Clock::time_point begun, const std::string& path,
             std::shared_ptr<agent::LogTree> logs, agent::Console& console)
       : lines_(std::move(facts), begun) {
     if (path.empty()) {
-      const std::string name = "events." + lines_.host() + ".jsonl";  // no "/": gethostname's
+      const std::string name = "events." + lines_.host() + ".jsonl";  // host names have no "/"
       const auto place = std::make_shared<EventQueue::Place>(EventQueue::Place{name, {}});
       EventFileOptions options;
       options.open = [place, logs = std::move(logs), name](std::string& problem) {
@@ -216,7 +219,7 @@ class JobEvents {
     queue_->write(lines_.workers_run(pids, Moment::now()));
   }
 
-  // The last line.
+  // Writes the last line.
   void ended(const membership::JobEnd& verdict) {
     queue_->begin_end();
     queue_->write(lines_.ended(verdict, Moment::now()));
@@ -238,7 +241,7 @@ UniqueFd open_event_file(const std::string& path, const agent::LogFolder& run) {
 void EventFile::write(std::string_view lines) {
   while (!lines.empty()) {
     const std::string_view line = lines.substr(0, lines.find('\n') + 1);
-    if (line.empty()) return;  // no whole line: nobody writes that
+    if (line.empty()) return;  // no whole line, which can't happen
     lines.remove_prefix(line.size());
     if (const auto missing = missing_lines(line)) {
       num_lost_ += *missing;
@@ -263,7 +266,7 @@ void EventFile::write_line(std::string_view line) {
     ++num_lost_;
   } else {
     num_lost_ = 0;
-    rest_ = left;  // it follows when there is room
+    rest_ = left;  // written when there is room
   }
   is_in_trouble_ = !problem.empty();
   if (is_in_trouble_) tell(problem);
@@ -273,7 +276,7 @@ void EventFile::tell(const std::string& why) {
   if (!std::exchange(has_told_, true) && options_.lost) options_.lost(why);
 }
 
-// Takes from `text` what was written; "" or why that isn't all.
+// Writes `text`, and removes what was written from it. Returns "", or why something is left.
 std::string EventFile::write_out(std::string_view& text) {
   const auto patience = is_in_trouble_ ? std::chrono::milliseconds(0) : options_.patience;
   const Deadline deadline = Deadline::after(patience);
@@ -316,7 +319,7 @@ void JobRecords::open_event_log(const JobPlan& plan) {
     console_.flush(agent::OutputStream::kStderr);
   };
   if (where.starts_with(kFile)) {
-    // A key of its own for lost lines would be no event to torchrun's readers.
+    // torchrun's readers would not know an additional key for lost lines.
     event_log_file_ = EventQueue::to_given("--event-log-handler=file=", where.substr(kFile.size()),
                                            false, console_);
     write = [this](const std::string& line) { event_log_file_->write(line); };
@@ -331,7 +334,7 @@ void JobRecords::open_event_log(const JobPlan& plan) {
       begun_, std::move(write));
 }
 
-// If no path is given, the events go with the log files.
+// If no path is given, the events' file is with the log files.
 void JobRecords::open_events(const JobPlan& plan, std::shared_ptr<agent::LogTree> logs) {
   const std::string& path = plan.config.events;
   if (path == kNoEvents || (path.empty() && !logs)) return;
@@ -367,14 +370,14 @@ void JobRecords::ended(const membership::agent_action::Exit& exit, int node_rank
     for_stdout_ = std::move(text);
     return;
   }
-  // Other nodes may need this one's rendezvous meanwhile.
+  // Writes in another thread: other nodes may need this one's rendezvous meanwhile.
   const auto write = [file = file_, text = std::move(text), problem = report_problem_] {
     *problem = file->write(text);
   };
   try {
     report_writing_ = std::make_unique<BoundedCall>(write);
   } catch (const Error&) {
-    write();  // no thread is left
+    write();  // no thread can be started
   }
 }
 

@@ -29,12 +29,11 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kReportVersion =
-    1;  // of the keys: grows when one is taken away or changes its meaning
+constexpr int kReportVersion = 1;  // of the keys: grows when one is removed or changes its meaning
 constexpr std::size_t kMostRounds = 100;
 constexpr std::size_t kMostArguments = 1'000;
 
-// Valid UTF-8 of a bounded length, whatever a program's arguments or another node's words are.
+// Makes valid UTF-8 of bounded length from a program's arguments or another node's text.
 json::value text_value(const std::string& text) {
   return json::value(membership::clean_utf8(text, membership::kMaxShownBytes));
 }
@@ -94,10 +93,10 @@ json::object failure_of(const membership::WorkerFailure& failure) {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostNameBytes = 200;  // with what is put before and behind it: a file's name
+constexpr std::size_t kMostNameBytes = 200;  // leaves room for what is added to it
 
-// Also of a link that leads to no file yet. A link of others is a name like any: the report will be
-// in its place.
+// Follows links, also one that leads to no file yet. A link of other users isn't followed: the
+// report will replace it.
 fs::path behind_links(fs::path path) {
   constexpr int kMostLinks = 40;  // as the kernel has it
   std::error_code error;
@@ -226,7 +225,7 @@ NewFile ReportFile::make_temporary(mode_t mode) const {
 
 std::string ReportFile::problem() const {
   if (is_stdout()) return {};
-  // To open a named pipe would be to its reader as if it had been written.
+  // Isn't opened if it is a named pipe: to its reader, that would look like a write.
   if (is_direct_ && !is_fifo_) return open_direct() ? "" : errno_text(errno);
   std::error_code error;
   if (fs::is_directory(path_, error)) return "is a directory";

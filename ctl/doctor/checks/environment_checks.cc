@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories, the cgroup, variables, and the rendezvous.
+// Checks of directories, the cgroup, variables, and the rendezvous.
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -46,7 +46,7 @@ Outcome judge_state_dir(const Facts& facts, const Thresholds& limits) {
   return judge_directory<&Facts::state_dir, kStateDir>(facts, limits);
 }
 
-// Controllers that are ours to hand on.
+// Checks for controllers that this process may enable for its child cgroups.
 Outcome judge_cgroup(const Facts& facts, const Thresholds&) {
   const std::string top = "/sys/fs/cgroup";
   if (!facts.files.text("/proc/self/cgroup")) return not_known(facts.files, "/proc/self/cgroup");
@@ -86,7 +86,8 @@ Outcome judge_visible_devices(const Facts& facts, const Thresholds&) {
   return outcome;
 }
 
-// NCCL's: "eth,ib" are beginnings, "^docker" all others, "=eth0" whole names. Gloo's are names.
+// In NCCL's variables "eth,ib" are prefixes, "^docker" means all others, "=eth0" are whole names.
+// Gloo's have whole names.
 bool names_one(const Facts& facts, std::string value, bool is_nccl) {
   if (value.empty() || (is_nccl && value.front() == '^')) return true;
   const bool is_whole = !is_nccl || value.front() == '=';

@@ -52,7 +52,7 @@ Outcome judge_gpu_devices(const Facts& facts, const Thresholds&) {
 
 struct XidCounts {
   std::map<int, int> by_number;
-  std::string device;  // of the last one
+  std::string device;  // the last error's
 };
 
 XidCounts count_xids(const std::string& log, double since_seconds) {
@@ -108,7 +108,7 @@ Outcome judge_gpu_memory(const Facts& facts, const Thresholds& limits) {
   return warned(outcome, "ps -p PID tells whose it is; a job's leftovers: kill PID");
 }
 
-// "GPU 1: …", for each GPU of which `describe` has something to say of what it read for `key`.
+// Returns "GPU 1: …" for each GPU where `describe` has a text for the reading of `key`.
 std::vector<std::string> gpus_with(
     const Facts& facts, const char* key,
     const std::function<std::string(const agent::GpuReading&)>& describe) {
@@ -132,7 +132,7 @@ std::optional<long long> reading_of(const Facts& facts, int device, const char* 
   return std::nullopt;
 }
 
-// Why nothing can be judged of `key`; nullopt: something can.
+// Returns why nothing is known of `key`; nullopt: something is.
 std::optional<Outcome> why_unknown(const Facts& facts, const char* key) {
   if (!facts.gpu_state.answer) return no_answer(facts.gpu_state, "the NVIDIA driver");
   if (!facts.gpu_state.answer->is_known) return skipped("NVML can't be used here");
@@ -140,14 +140,15 @@ std::optional<Outcome> why_unknown(const Facts& facts, const char* key) {
   return std::nullopt;
 }
 
-// `fine` if `lines` is empty. Else `verdict` with the lines, one for each bad GPU, and `fix`.
+// Returns `fine` if `lines` is empty. Else returns `verdict` with the lines, one for each bad GPU,
+// and `fix`.
 Outcome unless_found(Outcome fine, const std::vector<std::string>& lines, Verdict verdict,
                      const char* fix) {
   if (lines.empty()) return fine;
   return {verdict, list_text(lines, 8), std::move(fine.wanted), fix};
 }
 
-// A GPU that fell off the bus stays in the driver's list; NVML doesn't open it any more.
+// Finds GPUs that NVML can't open: a GPU that fell off the bus stays in the driver's list.
 Outcome judge_count(const Facts& facts, const Thresholds& limits) {
   if (!facts.gpu_state.answer) return no_answer(facts.gpu_state, "the NVIDIA driver");
   std::set<int> devices;
@@ -242,8 +243,8 @@ Outcome judge_throttle(const Facts& facts, const Thresholds&) {
       Verdict::kWarn, "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER; fans, air, power supplies");
 }
 
-// A GPU all of whose links are down may have no bridge; one that has some, or less than its peers,
-// has lost them.
+// If no GPU has active links, there may be no bridge. A GPU with inactive links, or with fewer than
+// others, has lost some.
 Outcome judge_nvlink(const Facts& facts, const Thresholds&) {
   if (const auto why = why_unknown(facts, agent::kGpuLinksActive)) return *why;
   long long most = 0;
@@ -262,10 +263,11 @@ Outcome judge_nvlink(const Facts& facts, const Thresholds&) {
       "nvidia-smi nvlink -s; systemctl status nvidia-fabricmanager; dmesg | grep -i nvlink");
 }
 
-// "12.8" → 12; 0: none.
+// "12.8" → 12; 0: the text has no number.
 int major_of(const std::string& version) { return std::atoi(version.c_str()); }
 
-// The CUDA version that the driver runs, by NVML; else by the driver's version in NVIDIA's table.
+// Returns the CUDA version that the driver supports, from NVML, else from NVIDIA's table of
+// drivers.
 int cuda_of_driver(const Facts& facts) {
   if (facts.gpu_state.answer) {
     if (const auto version = reading_of(facts, -1, agent::kGpuCudaVersion)) {

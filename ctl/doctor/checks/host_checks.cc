@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the kernel, limits, memory, CPUs and clocks.
+// Checks of kernel settings, limits, memory, CPUs and clocks.
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
@@ -36,7 +36,7 @@ constexpr char kRmemMax[] = "net.core.rmem_max", kWmemMax[] = "net.core.wmem_max
                kTcpRmem[] = "net.ipv4.tcp_rmem", kTcpWmem[] = "net.ipv4.tcp_wmem",
                kSomaxconn[] = "net.core.somaxconn", kSynBacklog[] = "net.ipv4.tcp_max_syn_backlog";
 
-// The largest buffer of a socket: only fast links want more than the kernel's own.
+// Checks the largest socket buffer. Only fast links need more than the kernel's default.
 template <const char* setting>
 Outcome judge_buffer(const Facts& facts, const Thresholds& limits) {
   const std::string path = file_of(setting), key = threshold_of(setting);
@@ -126,7 +126,7 @@ struct Limit {
   double soft = 0, hard = 0;
 };
 
-// "Max open files            1024                 524288               files".
+// Reads "Max open files            1024                 524288               files".
 std::optional<Limit> find_limit(const Facts& facts, const std::string& name) {
   for (const std::string& line : lines_in(facts.files.text(kLimitsFile).value_or(""))) {
     if (!line.starts_with(name + " ")) continue;
@@ -171,7 +171,7 @@ Outcome judge_locked_memory(const Facts& facts, const Thresholds&) {
 Outcome judge_processes(const Facts& facts, const Thresholds& thresholds) {
   const auto limit = find_limit(facts, "Max processes");
   if (!limit) return not_known(facts.files, kLimitsFile);
-  double least = facts.uid == 0 ? kNoLimit : limit->hard;  // root has no such limit
+  double least = facts.uid == 0 ? kNoLimit : limit->hard;  // it doesn't bind root
   std::string which = "ulimit -u";
   const auto take = [&](const std::string& path, const std::string& name) {
     const auto value = facts.files.number(path);
@@ -226,7 +226,8 @@ Outcome judge_shared_memory(const Facts& facts, const Thresholds& limits) {
   return warned(outcome, "ls -l /dev/shm, and remove what jobs that are gone have left there");
 }
 
-// The last line counts, of the file and then of those beside it; systemd's default is yes.
+// RemoveIPC's last line counts, from the main file, then from the .d folders. systemd's default is
+// yes.
 Outcome judge_remove_ipc(const Facts& facts, const Thresholds&) {
   constexpr uid_t kFirstUser = 1000;
   const Readings& files = facts.files;
@@ -309,7 +310,7 @@ Outcome judge_numa_balancing(const Facts& facts, const Thresholds&) {
   return warned(outcome, "sysctl -w kernel.numa_balancing=0");
 }
 
-// Devices with a NUMA node, by it.
+// Groups GPUs and adapters by their NUMA node; devices without one are left out.
 std::map<long long, std::vector<std::string>> near_devices(const Facts& facts) {
   std::map<long long, std::vector<std::string>> devices;
   for (const std::string& gpu : nvidia_gpus(facts.files)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interfaces, RDMA adapters, and which of them NCCL would take by itself.
+// Checks of interfaces and RDMA adapters, and of those that NCCL would choose by itself.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 
 Outcome judge_mtu(const Facts& facts, const Thresholds& limits) {
   std::vector<std::string> seen, small, fixes;
-  std::map<long long, int> speeds;  // MTU of links of one speed
+  std::map<long long, int> speeds;  // speed → MTU of the links that have it
   bool differs = false;
   for (const Link& link : links_up(facts.files)) {
     if (is_virtual_interface(link.name) || link.mtu == 0) continue;
@@ -39,7 +39,7 @@ Outcome judge_mtu(const Facts& facts, const Thresholds& limits) {
                              : list_text(fixes, 2) + ", on every node and switch");
 }
 
-// Interfaces of default routes with the smallest metric.
+// Returns the interfaces of the default routes with the smallest metric.
 std::vector<std::string> default_interfaces(const Facts& facts) {
   std::map<long long, std::vector<std::string>> by_metric;
   for (const std::string& line : lines_in(facts.files.text("/proc/net/route").value_or(""))) {
@@ -102,7 +102,8 @@ constexpr char kSocketInterface[] = "NCCL_SOCKET_IFNAME";
 constexpr char kAdapters[] = "NCCL_IB_HCA";
 constexpr char kNoAdapters[] = "NCCL_IB_DISABLE";
 
-// "^docker,lo" and the like: starts of names with commas between, "^" all others, "=" whole names.
+// A filter such as "^docker,lo": prefixes separated by commas. "^" takes all others, "=" compares
+// whole names.
 class NameFilter {
  public:
   explicit NameFilter(std::string text) {
@@ -112,7 +113,7 @@ class NameFilter {
   }
   bool takes(const std::string& name) const {
     const bool is_named = std::any_of(names_.begin(), names_.end(), [&](const std::string& each) {
-      const std::string start = each.substr(0, each.find(':'));  // of an adapter: its port
+      const std::string start = each.substr(0, each.find(':'));  // without an adapter's port
       return is_whole_ ? name == start : name.starts_with(start);
     });
     return is_named != is_inverse_;
@@ -131,7 +132,7 @@ std::vector<std::string> names_of(const std::vector<Link>& links, const NameFilt
   return names;
 }
 
-// NCCL takes "ib…" where there are some, else all but the loopback's and Docker's.
+// NCCL uses the "ib…" interfaces if there are any, else all but the loopback's and Docker's.
 Outcome judge_nccl_interfaces(const Facts& facts, const Thresholds&) {
   if (nvidia_gpus(facts.files).empty()) return skipped("no NVIDIA GPU here");
   const std::vector<Link> links = links_up(facts.files);

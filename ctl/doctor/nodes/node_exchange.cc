@@ -36,15 +36,15 @@ int place_number(const Environment& environment, const char* name, int least) {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerPatience{5'000};  // of the store itself
+constexpr milliseconds kAnswerPatience{5'000};  // the store must answer within this time
 
-// Waits for what another rank puts into the store. Throws Error(kTimeout).
+// Waits until another rank has put the key into the store. Throws Error(kTimeout).
 std::string await_key(store::Store& store, const std::string& key, Deadline deadline) {
   store.set_timeout(std::chrono::ceil<milliseconds>(deadline.remaining()) + milliseconds(1));
   return store.get(key);
 }
 
-// The values of those keys that are there at the deadline, or as soon as all are.
+// Returns the values of the keys that exist at the deadline, or once all exist.
 std::map<int, std::string> await_all(store::Store& store, const std::map<int, std::string>& keys,
                                      Deadline deadline) {
   std::map<int, std::string> values;
@@ -68,15 +68,15 @@ std::map<int, std::string> await_all(store::Store& store, const std::map<int, st
 
 using std::chrono::milliseconds;
 
-// How long rank 0 waits for a part that all do at the same time. It never waits longer than a third
-// of its own time.
+// How long rank 0 waits for a part that all nodes do at the same time, but at most a third of its
+// own time.
 constexpr milliseconds kSheetPatience{10'000};
 constexpr milliseconds kGreetingPatience{2'000};  // for one connection
 constexpr milliseconds kNamePatience{1'000};
-constexpr milliseconds kReachPatience{9'000};  // for all of a node's
+constexpr milliseconds kReachPatience{9'000};  // for all greetings of a node
 constexpr milliseconds kPairPatience{6'000};
-constexpr milliseconds kTransport{1'000};  // for an answer's way, beyond the time to find it
-constexpr int kMostNames = 64;             // that each node looks up
+constexpr milliseconds kTransport{1'000};  // how long an answer travels, beyond the time to make it
+constexpr int kMostNames = 64;             // names that each node looks up
 
 constexpr char kTokenKey[] = "doctor/token";
 constexpr char kPeersKey[] = "doctor/peers";
@@ -89,12 +89,12 @@ std::string result_key(std::size_t step, int rank) {
   return concat("doctor/result/", step, "/", rank);
 }
 
-// The others wait for rank 0's word longer than rank 0 for theirs.
+// The other nodes wait this much longer for rank 0 than rank 0 waits for them.
 constexpr milliseconds kRank0Patience{5'000};
 
 Deadline earlier(Deadline one, Deadline other) { return one.at() < other.at() ? one : other; }
 
-// "0 10.0.0.1 40123\n…": who takes part, and where.
+// "0 10.0.0.1 40123\n…": the nodes that take part, with address and port.
 std::string peers_text(const std::vector<NodeSheet>& sheets) {
   std::string text;
   for (const NodeSheet& each : sheets) {
@@ -129,7 +129,7 @@ std::string step_text(const Step& step) {
   return text;
 }
 
-// Why a peer's name doesn't lead to it; empty: it does.
+// Says why a peer's name doesn't lead to its address; empty: it does.
 std::string name_problem(const std::string& host, Deadline deadline) {
   const NameLookup found = look_up({.host = host, .port = 1}, deadline);
   if (found.addresses.empty()) return found.failure;
@@ -138,7 +138,7 @@ std::string name_problem(const std::string& host, Deadline deadline) {
   return is_loopback ? "it is only " + found.addresses.front().host_text() : "";
 }
 
-// The part of every node, rank 0 included.
+// Runs the part of every node, also of rank 0.
 class Participant {
  public:
   Participant(store::Store& store, const Place& place, NodeSheet sheet, std::string token,
@@ -156,12 +156,12 @@ class Participant {
   void meet(const std::string& peers) {
     peers_ = parse_peers(peers);
     std::erase_if(peers_, [&](const NamedPeer& each) { return each.peer.node_rank == rank_; });
-    // Each begins with the node behind its own: nobody is asked by all at once.
+    // Each node begins with the node after its own, so that not all ask the same node at once.
     std::stable_partition(peers_.begin(), peers_.end(),
                           [&](const NamedPeer& each) { return each.peer.node_rank > rank_; });
   }
 
-  // Whom does this node reach, and by which names?
+  // Finds out which nodes this one reaches, and by which names.
   void reach() {
     const Deadline deadline = earlier(options_.deadline, Deadline::after(kReachPatience));
     std::vector<Peer> all;
@@ -179,7 +179,7 @@ class Participant {
     store_.set(reach_key(rank_), to_json(reach));
   }
 
-  // Measures the pairs of the step that this node is to begin.
+  // Measures this step's pairs that this node begins.
   void take_step(std::size_t number, const std::string& step) {
     for (const std::string& line : lines_in(step)) {
       const auto ranks = numbers_in(line);
@@ -203,7 +203,7 @@ class Participant {
   std::vector<NamedPeer> peers_;  // without this node
 };
 
-// Rank 0's side of the steps.
+// Runs rank 0's part of the steps.
 class Conductor {
  public:
   Conductor(store::Store& store, Participant& own, const ExchangeOptions& options,
@@ -237,7 +237,7 @@ class Conductor {
     }
   }
 
-  // Measures these pairs once more. If there is no time for that, the first measure counts.
+  // Measures these pairs again. If there is no time for that, the first measure counts.
   void look_again(const Step& wanted) {
     if (options_.deadline.remaining() < kPairPatience + kTransport) return;
     for (const PairMeasure& again : run(wanted)) {
@@ -249,7 +249,8 @@ class Conductor {
     }
   }
 
-  // Each pair begins at a node that reaches the other one; where none does, that is known already.
+  // Each pair begins at a node that reaches the other one. A pair in which neither does is left
+  // out.
   std::vector<PairMeasure> run(const Step& wanted) {
     std::vector<PairMeasure> measures;
     Step step;
@@ -297,12 +298,12 @@ class Conductor {
 
 constexpr char kBeginKey[] = "doctor/collective";
 constexpr char kBegin[] = "begin";
-constexpr std::chrono::seconds kLeadersPatience{5};  // beyond rank 0's own deadline
+constexpr std::chrono::seconds kLeadersPatience{5};  // longer than rank 0's own deadline
 constexpr std::chrono::milliseconds kAnswerTime{1'000};
 
 std::string collective_key(int rank) { return concat(kBeginKey, "/", rank); }
 
-// Returns what ddprun-check prints on stdout. Its stderr is ours.
+// Runs ddprun-check. Returns what it prints on stdout; its stderr is this process'.
 std::string run_check_program(std::uint64_t num_bytes, Deadline deadline) {
   const double seconds = std::chrono::duration<double>(deadline.remaining()).count();
   Pipe output = make_pipe();
@@ -326,7 +327,7 @@ std::string run_check_program(std::uint64_t num_bytes, Deadline deadline) {
     if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
   }
   int status = 0;
-  if (size > 0) {  // one that can't end yet is init's
+  if (size > 0) {  // not reaped if it can't end yet: init will do that
     ::kill(child.pid, SIGKILL);
     ::waitpid(child.pid, nullptr, WNOHANG);
     return "host failed: no end in time";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of several nodes: the ways between them, their likeness, the collectives of all ranks.
+// Checks of several nodes: the ways between them, how equal they are, the collectives of all ranks.
 // Pure.
 #include <algorithm>
 #include <cmath>
@@ -45,7 +45,7 @@ Outcome judge_answers(const NodesFacts& nodes, const Thresholds&) {
   return failed(outcome, "does it hang? ddprunctl doctor there; its console");
 }
 
-// Nodes that nobody reaches, or that reach nobody, are named once.
+// A node that nobody reaches, or that reaches nobody, is named once.
 Outcome judge_reachability(const NodesFacts& nodes, const Thresholds&) {
   if (nodes.num_nodes == 1) return skipped(kOneNode);
   int num_tried = 0;
@@ -194,10 +194,11 @@ Outcome judge_full_frames(const NodesFacts& nodes, const Thresholds&) {
                 "the same MTU on nodes and switches; ping -M do -s SIZE ADDRESS finds the largest");
 }
 
-// Nodes by what they have; those where nothing is known are left out.
+// Node ranks by a value that the nodes have. Nodes whose value isn't known are left out.
 using ByValue = std::map<std::string, std::vector<int>>;
 
-// "1500 on gpu[01-30]; 9000 on gpu31": the most frequent first. `odd`: the nodes of the others.
+// Makes "1500 on gpu[01-30]; 9000 on gpu31", the most frequent value first. Sets `odd` to the nodes
+// with other values.
 std::string values_text(const NodesFacts& nodes, const ByValue& values, std::vector<int>& odd) {
   std::vector<std::pair<std::string, std::vector<int>>> order(values.begin(), values.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& one, const auto& other) {
@@ -259,7 +260,7 @@ Outcome judge_ddprun_version(const NodesFacts& nodes, const Thresholds& limits) 
   return outcome;
 }
 
-// Each node's clock before that of the first one that answered.
+// Returns each node's clock minus the clock of the first node that answered.
 std::map<int, double> clocks_of(const NodesFacts& nodes) {
   std::map<int, double> clocks;
   if (nodes.reaches.empty()) return clocks;
@@ -306,7 +307,7 @@ Outcome judge_node_clocks(const NodesFacts& nodes, const Thresholds& limits) {
 
 Outcome judge_node_names(const NodesFacts& nodes, const Thresholds&) {
   if (nodes.num_nodes == 1) return skipped(kOneNode);
-  std::map<int, std::pair<std::string, std::vector<int>>> problems;  // by whose name it is
+  std::map<int, std::pair<std::string, std::vector<int>>> problems;  // by the node whose name it is
   for (const NodeReach& reach : nodes.reaches) {
     for (const NameProblem& each : reach.names) {
       problems[each.peer].first = each.what;
@@ -387,7 +388,7 @@ Outcome judge_backend(const NodesFacts& nodes, const Thresholds& limits) {
                             : "what reachability and bandwidth say; the ranks' output");
   }
   if (slowest <= 0) return skipped("not every rank has a GPU and NCCL");
-  // Bytes that each rank sends and receives, counted as nccl-tests do.
+  // The bytes that each rank sends and receives, computed as nccl-tests do.
   const double ranks = nodes.world_size;
   const double rate = num_bytes * 8 * 2 * (ranks - 1) / ranks / slowest;
   outcome.seen = concat(size_text(num_bytes), " over ", nodes.world_size,

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Each field of what is told, with its key. `Told` may be const.
+// Lists each field of a report with its key. `Told` may be const.
 template <typename Told, typename Type>
 concept Of = std::is_same_v<std::remove_const_t<Told>, Type>;
 
@@ -155,7 +155,7 @@ std::optional<Told> parse_told(const std::string& text) {
 
 constexpr std::size_t kMostDigits = 9;
 
-// Names with one start and as many digits behind it, or one without digits.
+// Names with the same start and the same number of digits after it, or one name without digits.
 struct NameKind {
   std::string start;
   std::size_t num_digits = 0;
@@ -167,7 +167,7 @@ std::string digits_text(long number, std::size_t width) {
   return std::string(width - std::min(width, text.size()), '0') + text;
 }
 
-// "01-30,32".
+// Returns "01-30,32".
 std::string ranges_text(const NameKind& kind) {
   std::string text;
   for (auto at = kind.numbers.begin(); at != kind.numbers.end();) {

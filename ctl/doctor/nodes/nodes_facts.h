@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's reports to rank 0, of itself and of its ways to the others, and their form as JSON.
+// The reports of a node to rank 0, on itself and on its ways to other nodes, and their JSON form.
 // Pure.
 #pragma once
 
@@ -14,15 +14,15 @@
 
 namespace ddprun::doctor {
 
-// A node's report of itself.
+// A node's report on itself.
 struct NodeSheet {
   int node_rank = 0;
-  std::string host, address;                    // as peers reach it
+  std::string host, address;                    // the address as peers reach it
   int port = 0;                                 // of its PeerServer
-  std::string interface;                        // that has the address; empty: none has
+  std::string interface;                        // the one that has the address; empty: none has it
   int mtu = 0;                                  // of that interface; 0: not known
-  long long speed_mbits = 0;                    // likewise
-  std::map<std::string, std::string> versions;  // "kernel" → "6.1.0-30"; without those not known
+  long long speed_mbits = 0;                    // of that interface; 0: not known
+  std::map<std::string, std::string> versions;  // "kernel" → "6.1.0-30"; unknown ones are left out
   std::vector<Finding> findings;                // of the quick checks
 };
 
@@ -30,11 +30,11 @@ struct NodeSheet {
 struct Greeting {
   int peer = 0;  // node rank
   std::string failure;
-  double offset_seconds = 0;  // the peer's clock before ours
+  double offset_seconds = 0;  // the peer's clock minus this node's
   double error_seconds = 0;   // half of the round trip
 };
 
-// A problem with a node's name for another one.
+// A problem with the name by which a node knows another one.
 struct NameProblem {
   int peer = 0;
   std::string what;
@@ -46,13 +46,13 @@ struct NodeReach {
   std::vector<NameProblem> names;
 };
 
-// The way between two nodes; the first one measured.
+// The way between two nodes. `from` measured it.
 struct PairMeasure {
   int from = 0, to = 0;
   std::string failure;
   double round_trip_seconds = 0;  // the median; 0: not measured
   double out_bits_per_second = 0, in_bits_per_second = 0;
-  std::string frames;  // what is wrong with large ones; empty: nothing, or nothing is known
+  std::string frames;  // what is wrong with large frames; empty: nothing, or not known
   int times = 1;       // how often it was measured (better_of()); rank 0 counts
 };
 
@@ -62,12 +62,12 @@ boost::json::object finding_object(const Finding& finding);
 std::string to_json(const NodeSheet& sheet);
 std::string to_json(const NodeReach& reach);
 std::string to_json(const PairMeasure& measure);
-// nullopt: it is none.
+// The parsers return nullopt if the text isn't one.
 std::optional<NodeSheet> parse_sheet(const std::string& text);
 std::optional<NodeReach> parse_reach(const std::string& text);
 std::optional<PairMeasure> parse_measure(const std::string& text);
 
-// A backend's all-reduce, of a rank.
+// One rank's all-reduce with one backend.
 struct RankCollective {
   int global_rank = 0, node_rank = 0;
   std::string backend;  // "host", "nccl"
@@ -75,29 +75,30 @@ struct RankCollective {
   std::string failure;
 };
 
-// All that rank 0 was told of the job's nodes: what the checks of several nodes judge.
+// All that rank 0 was told about the job's nodes. The checks of several nodes judge it.
 struct NodesFacts {
   int num_nodes = 0;
-  // Each by node rank; those that didn't answer in time are missing.
+  // Sheets and reaches are ordered by node rank. Nodes that didn't answer in time are missing.
   std::vector<NodeSheet> sheets;
   std::vector<NodeReach> reaches;
   std::vector<PairMeasure> pairs;
   int world_size = 0;
   std::vector<RankCollective> collectives;
-  std::string no_collectives;      // why none was tried
+  std::string no_collectives;      // why no collective was tried
   std::vector<std::string> notes;  // what could not be looked at, and why
 
   const NodeSheet* sheet(int node_rank) const;
-  // Its host's name; with its rank where others have the same, "node 3" where it isn't known.
+  // Returns the host's name. Adds the node rank if others have the same name; "node 3" if it isn't
+  // known.
   std::string name(int node_rank) const;
-  // All of them, put together: "gpu[01-30]".
+  // Returns all these names as one text: "gpu[01-30]".
   std::string names(const std::vector<int>& node_ranks) const;
-  // Why `from` didn't reach `to`; empty: it did, or nothing is known of it.
+  // Returns why `from` didn't reach `to`; empty: it did, or nothing is known of it.
   std::string failure(int from, int to) const;
 };
 
-// "gpu[01-30,32], login1": names that differ in the number at their end are put together, in the
-// order in which each kind came first. At most `most` words, then how many hosts there are besides.
+// Returns "gpu[01-30,32], login1": groups names that differ only in the number at their end. Groups
+// stand in the order of their first names. After `most` words it says how many hosts are left.
 std::string host_ranges(const std::vector<std::string>& names, std::size_t most = 8);
 
 }  // namespace ddprun::doctor

@@ -98,7 +98,7 @@ Greeting greet(const Peer& peer, const std::string& token, Deadline deadline) {
     const auto came = static_cast<std::int64_t>(number_at(answer, 4, 8));
     const auto sent = static_cast<std::int64_t>(number_at(answer, 12, 8));
     if (rank != peer.node_rank) greeting.failure = concat("node ", rank, " answers there");
-    // The fourth time stamp is the first one plus the time that has passed since.
+    // The fourth time stamp is the first one plus the time since then.
     const double served = static_cast<double>(sent - came) / 1e9;
     greeting.error_seconds = std::max(0.0, passed - served) / 2;
     greeting.offset_seconds = static_cast<double>(came - asked) / 1e9 - greeting.error_seconds;
@@ -140,7 +140,7 @@ double outward(const Peer& peer, const std::string& token, const PairLimits& lim
   for (std::uint64_t sent = 0; sent < limits.num_bytes && !is_ready(fd.get(), POLLIN);) {
     const SocketStep step =
         send_step(fd.get(), piece.data(), std::min(piece.size(), limits.num_bytes - sent));
-    if (!step.ended.empty()) break;  // the answer may have come before
+    if (!step.ended.empty()) break;  // the answer may have come already
     sent += step.num_bytes;
     if (step.num_bytes > 0) continue;
     if (!wait_ready(fd.get(), POLLIN | POLLOUT, deadline)) {
@@ -180,8 +180,8 @@ double inward(const Peer& peer, const std::string& token, const PairLimits& limi
   return bits_per_second(received, seconds);
 }
 
-// A datagram of so many bytes on the wire that no router may break up. False: it had no answer;
-// `refused`: this node itself doesn't send it.
+// Whether an unfragmented datagram of this size on the wire arrives. False: no answer came. Sets
+// `refused` if this node itself doesn't send it.
 bool arrives(const SocketAddress& peer, const std::string& token, std::size_t num_bytes,
              bool* refused) {
   const bool is_v6 = peer.storage.ss_family == AF_INET6;
@@ -213,13 +213,13 @@ std::string frames_problem(const Peer& peer, const std::string& token, int mtu) 
   const auto full = std::min<std::size_t>(static_cast<std::size_t>(mtu), 65'000);
   if (arrives(address, token, full, &refused)) return "";
   if (refused) return concat("the way takes no frames of ", full, " bytes");
-  // If small ones don't arrive either, datagrams are filtered, and nothing is known.
+  // If small ones don't arrive either, datagrams are filtered, and nothing is known of large ones.
   bool small_refused = false;
   if (!arrives(address, token, 0, &small_refused)) return "";
   return concat("frames of ", full, " bytes vanish on the way, small ones arrive");
 }
 
-constexpr std::chrono::seconds kSessionLimit{20};  // of one connection, whatever it asks for
+constexpr std::chrono::seconds kSessionLimit{20};  // the longest life of a connection
 constexpr std::size_t kMostSessions = 256;
 
 std::uint64_t nanoseconds_since(Clock::time_point begin) {
@@ -227,7 +227,7 @@ std::uint64_t nanoseconds_since(Clock::time_point begin) {
   return static_cast<std::uint64_t>(passed.count());
 }
 
-// One connection: its request, then what that asks for.
+// Serves one connection: reads its request, then does what it asks for.
 class PeerSession {
  public:
   PeerSession(UniqueFd fd, const std::string& token, int node_rank)
@@ -240,7 +240,7 @@ class PeerSession {
     return sends ? POLLOUT : POLLIN;
   }
 
-  // False: it is over.
+  // False: the session is over.
   bool go_on() {
     if (!answer_.empty()) return send_answer();
     if (!is_asked_) return read_request();
@@ -298,7 +298,7 @@ class PeerSession {
     block_.resize(kPieceBytes);
     const SocketStep step = receive_step(fd_.get(), block_.data(), block_.size());
     if (!step.ended.empty()) return false;
-    if (is_answered_) return true;  // what was on its way: closing now could cost the answer
+    if (is_answered_) return true;  // drops late data: closing now could lose the answer
     if (num_moved_ == 0) begun_ = Clock::now();
     num_moved_ += step.num_bytes;
     const std::uint64_t passed = nanoseconds_since(begun_);
@@ -325,12 +325,12 @@ class PeerSession {
   const int node_rank_;
   const Clock::time_point end_by_ = Clock::now() + kSessionLimit;
 
-  std::string text_;  // of the request, so far
+  std::string text_;  // the part of the request that has come
   bool is_asked_ = false, is_answered_ = false;
   PeerRequest request_;
   Clock::time_point begun_;
   std::uint64_t num_moved_ = 0;
-  std::string answer_;  // what is still to be sent
+  std::string answer_;  // the bytes still to be sent
   std::vector<char> block_;
 };
 
@@ -356,7 +356,7 @@ void serve_peers(ServedFds fds, const std::string& token, int node_rank) {
   std::list<PeerSession> sessions;
   for (;;) {
     std::vector<pollfd> polled = {{fds.stop, POLLIN, 0}, {fds.datagrams, POLLIN, 0}};
-    // With too many sessions at once, the later ones wait in the listener's queue.
+    // With too many sessions, later connections wait in the listener's queue.
     const short listens = sessions.size() < kMostSessions ? POLLIN : 0;
     polled.push_back({fds.listener, listens, 0});
     std::optional<Clock::time_point> first_end;
@@ -388,7 +388,7 @@ void serve_peers(ServedFds fds, const std::string& token, int node_rank) {
 
 std::vector<Greeting> greet_all(const std::vector<Peer>& peers, const std::string& token,
                                 std::chrono::milliseconds patience, Deadline deadline) {
-  std::vector<Greeting> greetings(peers.size());  // each is written by one thread
+  std::vector<Greeting> greetings(peers.size());  // each entry is written by one thread
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < peers.size(); i = next++) {
@@ -405,7 +405,7 @@ std::vector<Greeting> greet_all(const std::vector<Peer>& peers, const std::strin
     try {
       others.push_back(start_quiet_thread("doctor-greets", work));
     } catch (const Error&) {
-      break;  // there is no room for more: those that are here do it all
+      break;  // no room for more threads: the existing ones do all the work
     }
   }
   work();
@@ -443,7 +443,8 @@ PeerServer::PeerServer(const std::string& address, std::string token, int node_r
   datagrams_ =
       UniqueFd(::socket(any.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!datagrams_) throw_system_error("socket", errno);
-  // If somebody else has that port for datagrams, ours get no answer, and nothing is said of them.
+  // If another process has that port for datagrams, ours get no answer, and nothing is reported of
+  // them.
   ::bind(datagrams_.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length);
   const ServedFds fds{listener_.get(), datagrams_.get(), stop_.read_end.get()};
   thread_ =

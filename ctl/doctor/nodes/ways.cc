@@ -10,8 +10,8 @@
 namespace ddprun::doctor {
 namespace {
 
-// Finds nodes that have several partners and are slow with each. Returns the one whose slow ways
-// cost most.
+// Finds nodes that are slow with each of their partners, at least two. Returns the one whose slow
+// ways cost most.
 std::optional<int> worst_node(const std::vector<Way>& ways,
                               const std::function<bool(const Way&)>& is_slow) {
   std::map<int, std::set<int>> partners, slow_partners;
@@ -65,7 +65,7 @@ Outliers find_outliers(const std::vector<Way>& ways, double factor, double least
   const auto is_slow = [&](const Way& way) {
     return way.cost > outliers.usual * factor && way.cost - outliers.usual > least;
   };
-  // The worst one first: without it the others may be well.
+  // Takes out the worst node first: without it the others may be good.
   std::vector<Way> left = ways;
   while (const auto node = worst_node(left, is_slow)) {
     outliers.nodes.push_back(*node);
@@ -77,7 +77,7 @@ Outliers find_outliers(const std::vector<Way>& ways, double factor, double least
 }
 
 std::vector<Step> all_pairs(const std::vector<int>& nodes) {
-  // The circle method: one stays, the others move on by one place.
+  // The circle method: one node stays, the others move on by one place.
   std::vector<int> circle = nodes;
   if (circle.size() % 2 != 0) circle.push_back(kNobody);
   std::vector<Step> steps;
@@ -144,7 +144,7 @@ std::vector<NodePair> pairs_to_repeat(const std::vector<PairMeasure>& measures, 
 
 std::vector<Step> steps_for(const std::vector<NodePair>& pairs) {
   std::vector<Step> steps;
-  std::vector<std::set<int>> busy;  // in each step
+  std::vector<std::set<int>> busy;  // the nodes of each step
   for (const NodePair& pair : pairs) {
     std::size_t at = 0;
     while (at < steps.size() && (busy[at].contains(pair.first) || busy[at].contains(pair.second))) {
