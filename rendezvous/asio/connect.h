@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP connection by Asio that no child process inherits.
+// Makes a TCP connection by Asio that child processes don't inherit.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// SocketAddresses (common/socket.h) as Asio has them, in the same order.
+// Converts SocketAddresses (common/socket.h) to Asio's type, in the same order.
 template <typename Address>
 std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const std::vector<Address>& addresses) {
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;
@@ -24,9 +24,9 @@ std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const std::vector<Addre
   return endpoints;
 }
 
-// Connects to the first of `targets` that takes the connection; there is at least one. Then calls
-// done(error) with the error of the last one. asio::async_connect() opens sockets that children
-// inherit: as long as one of them lived, the peer would not hear of this process' end.
+// Connects to the first of `targets`, which must not be empty, that takes the connection. Then
+// calls done(error) with the last target's error. asio::async_connect() isn't used, since it opens
+// sockets that children inherit. While a child lived, the peer would not notice this process' end.
 template <typename Done>
 void connect_to_first(boost::asio::ip::tcp::socket& socket,
                       std::vector<boost::asio::ip::tcp::endpoint> targets, Done done,
@@ -34,7 +34,7 @@ void connect_to_first(boost::asio::ip::tcp::socket& socket,
   const auto target = targets[at];
   boost::system::error_code ignored;
   socket.close(ignored);
-  socket.open(target.protocol(), ignored);  // else async_connect() says why not
+  socket.open(target.protocol(), ignored);  // else async_connect() reports the error
   if (socket.is_open()) ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
   socket.async_connect(target, [&socket, targets = std::move(targets), done = std::move(done),
                                 at](const boost::system::error_code& error) mutable {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asio's waits with a callback that is called once the wait has come to its end, and only then. One
-// that is cancelled, or set again, calls nothing.
+// Asio's waits with a callback that is called only when the wait is over. A wait that is cancelled,
+// or set again, doesn't call it.
 #pragma once
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -28,7 +28,7 @@ void run_after(Timer& timer, typename Timer::duration wait, Then then) {
   timer.async_wait(unless_cancelled(std::move(then)));
 }
 
-// Once; also when the other side has ended.
+// Calls `then` once; also if the other side has ended.
 template <typename Then>
 void when_readable(boost::asio::posix::stream_descriptor& descriptor, Then then) {
   descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,

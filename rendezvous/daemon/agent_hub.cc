@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kEndsPerTurn = 16;
 constexpr std::size_t kMaxJoinBytes = std::size_t{64} << 10;
-constexpr std::chrono::minutes kStoreLinger{10};  // workers that stop after their job's end
+constexpr std::chrono::minutes kStoreLinger{10};  // for workers that stop after their job's end
 
 std::string numeric(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
@@ -99,7 +99,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
   frames->start(std::move(handlers));
 }
 
-// A second pong, with our clock: agents learn how far theirs is from it
+// Sends a second pong with this machine's clock, so that agents learn the difference to theirs
 // (docs/internals/rendezvous.md).
 void AgentHub::tell_time(ConnectionId id, std::string_view ping) {
   const auto found = agents_.find(id);
@@ -125,7 +125,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   try {
     message.envelope = membership::decode_agent_message(text);
   } catch (const Error& error) {
-    // An agent that hears nothing would come again and again with the same Join.
+    // Without an answer the agent would come again and again with the same Join.
     if (is_first) {
       found->second.frames->send(encode(refusal(error.what(), ExitCode::kUsage)));
     }
@@ -138,7 +138,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
       joined > options_.in_all.connections) {
     const std::string reason = concat("its limit of agents, ", options_.in_all.connections,
                                       ", is reached (ddprund --limits=connections=N)");
-    // This goes the way of the machine's actions, not at once: another rendezvous may lead by now.
+    // The refusal waits like the machine's actions, since another rendezvous may lead by now.
     settle({membership::action::Log{LogLevel::kWarning,
                                     concat("refused the agent ", found->second.peer, ": ", reason)},
             membership::action::Send{id, refusal(reason, ExitCode::kRetryable)},
@@ -148,7 +148,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   feed(std::move(message));
 }
 
-// Bytes come from a store's proxy. They are no sign of life: pings are.
+// Takes bytes of a store's proxy. Only pings are signs of life, not these.
 void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
   if (unjoined_.contains(id)) return drop(id, "a binary frame before its Join");
   stores_.received(
@@ -161,7 +161,7 @@ void AgentHub::arm_turn() {
   const auto next = stores_.next_turn();
   if (!next || (turn_armed_for_ && *turn_armed_for_ <= *next)) return;
   turn_armed_for_ = next;
-  // ends the wait for a later one
+  // replaces a wait for a later time
   run_at(turn_timer_, *next, [self = shared_from_this()] {
     if (self->stopped_) return;
     self->turn_armed_for_.reset();
@@ -176,7 +176,8 @@ void AgentHub::store_trouble(ConnectionId id, const std::string& why) {
   feed(membership::event::StoreLost{id, why});
 }
 
-// Workers that still stop may use the store; who stays for ever gives nothing back.
+// Stopping workers may still use the store. But a connection that stays for ever would keep it, so
+// there is a limit.
 void AgentHub::drop_stores_of_finished() {
   for (const membership::DroppedJob& job : table_.take_dropped()) {
     stores_.drop(job.number);
@@ -192,7 +193,7 @@ void AgentHub::drop_stores_of_finished() {
   }
 }
 
-// As settle(), for the stores.
+// Does as settle(), for the stores.
 void AgentHub::keep_stores() {
   auto marks = stores_.take_marks();
   journal::Batch changes = stores_.take_changes();
@@ -226,7 +227,8 @@ void AgentHub::ended(ConnectionId id, const std::string& reason) {
                      [self = shared_from_this()] { return self->forget_some(); });
 }
 
-// Thousands of connections may end at once: others are heard in between.
+// Forgets ended connections in turns: thousands may end at once, and other agents are served in
+// between.
 bool AgentHub::forget_some() {
   for (int i = 0; i < kEndsPerTurn && !ended_.empty(); ++i) {
     const ConnectionId id = ended_.front();
@@ -330,7 +332,8 @@ void AgentHub::restore(const journal::Content& content) {
   feed_pending();
 }
 
-// Not at once, but as what the machine says: it confirms messages, which may not be kept yet.
+// The questions wait like the machine's actions: they acknowledge messages, which may not be kept
+// yet.
 std::vector<membership::TailRoute> AgentHub::ask_for_tails(
     const std::string& run_id, const membership::TailQuestion& question) {
   membership::Actions actions;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents' open connections and the membership machine behind them. Frames become events,
-// actions become frames. With a journal they do once what they follow from is kept. io thread only.
+// The agents' open connections and the membership machine behind them. Frames become events, and
+// actions become frames. With a journal actions wait until the changes behind them are kept. I/O
+// thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -31,61 +32,62 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
  public:
   struct Options {
     membership::MachineOptions machine;
-    std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
-    // In all: and as many agents as connections.
+    std::chrono::milliseconds join_timeout{10'000};  // from upgrade to Join
+    // The limits of proxied stores. in_all.connections is the limit of agents, too.
     StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
-    bool asks_kernel = false;  // whose agents over loopback are: there is no token and no TLS
-    bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
+    bool asks_kernel = false;  // no token and TLS: the kernel identifies users on loopback
+    bool quiet = false;        // the machine logs at debug level: agents report to their users
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::RoundOver&)> round_over;
     std::function<void(const membership::action::JobOver&)> job_over;
     std::function<void(const membership::action::TailSaid&)> tail_said;  // may be empty
-    journal::Journal* journal = nullptr;  // nullptr: none; else outlives this
+    journal::Journal* journal = nullptr;  // must outlive this; nullptr: none
   };
 
   AgentHub(boost::asio::io_context& io, Options options);
 
-  // An upgraded stream, not started. `newcomer` has its place until its first message.
+  // Takes an upgraded stream that is not started. It has the place `newcomer` until its first
+  // message.
   void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
 
-  // From now on no new job is begun (their agents try elsewhere, or again). `done` is called from
-  // the io context: no job is left, or `timeout` passed.
-  // Without a time-out the deadlines of the jobs themselves are the limit.
+  // Begins no new job from now on (new agents are told to try again). Calls `done` from the I/O
+  // context when no job is left, or after `timeout`. Without a time-out only the jobs' own
+  // deadlines limit the wait.
   void when_idle(std::optional<std::chrono::milliseconds> timeout, std::function<void()> done);
 
-  // Calls `done` once, from the io context: no agent with a store is connected, or `limit` passed.
+  // Calls `done` once, from the I/O context, when no agent with a store is connected, or after
+  // `limit`.
   void when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done);
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }
   const membership::JobTable& table() const { return table_; }
   std::size_t num_agents() const { return agents_.size(); }
-  std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
+  std::size_t num_unjoined() const { return unjoined_.size(); }  // part of num_agents()
   ProxiedStores::Usage store_usage() const { return stores_.usage(); }
 
-  // As JobTable's; what the agents say then is told to Options::tail_said.
+  // See JobTable::ask_for_tails(). Options::tail_said gets the agents' answers.
   std::vector<membership::TailRoute> ask_for_tails(const std::string& run_id,
                                                    const membership::TailQuestion& question);
 
-  // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
+  // Calls `done` as soon as all decisions so far are kept: at once, or from the I/O context.
   void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }
 
-  // The jobs of an earlier process, from its journal; before take().
+  // Restores the jobs of an earlier process from its journal; called before take().
   void restore(const journal::Content& content);
 
   void stop();  // closes every connection; no call follows
 
  private:
   using ConnectionId = membership::ConnectionId;
-  static constexpr std::chrono::milliseconds kFlushLimit{
-      1'000};  // for what was sent before a close
+  static constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for messages before a close
   struct Agent {
-    std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
+    std::shared_ptr<membership::FrameStream> frames;  // shared with its operations
     std::string peer;
     membership::ConnectionFacts facts;
     Newcomer newcomer;
     std::uint64_t num_pings = 0;
     std::unique_ptr<boost::asio::steady_timer> join_timer;    // until the first message
-    std::unique_ptr<boost::asio::steady_timer> linger_timer;  // its job has ended, its store not
+    std::unique_ptr<boost::asio::steady_timer> linger_timer;  // its job has ended, its store hasn't
   };
 
   void received(ConnectionId id, std::string_view text);
@@ -118,14 +120,14 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   boost::asio::steady_timer tick_timer_;
   std::optional<Clock::time_point> armed_for_;
   boost::asio::steady_timer idle_timer_;
-  boost::asio::steady_timer turn_timer_;  // of the stores
+  boost::asio::steady_timer turn_timer_;  // the stores' next turn
   std::optional<Clock::time_point> turn_armed_for_;
   std::unordered_map<ConnectionId, Agent> agents_;
-  std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
-  std::deque<ConnectionId> ended_;   // of agents_: to be forgotten
+  std::set<ConnectionId> unjoined_;  // agents that have sent nothing yet
+  std::deque<ConnectionId> ended_;   // agents to forget
   bool is_forgetting_ = false;
   ConnectionId next_id_ = 1;
-  std::deque<membership::Event> pending_;  // events that carrying out actions caused
+  std::deque<membership::Event> pending_;  // events caused by actions
   journal::JournalGate unkept_;
   bool feeding_ = false;
   bool stopped_ = false;

@@ -31,7 +31,7 @@ CommandLine fail(const std::string& message) {
   return ends_with(ExitCode::kUsage);
 }
 
-// Unless they were given.
+// Lowers the limits that weren't given.
 void limit_bytes_in_etcd(DaemonOptions& options) {
   const auto limit = [](std::uint64_t& bytes, std::uint64_t by_default, std::uint64_t most) {
     if (bytes == by_default) bytes = std::min(bytes, most);
@@ -40,7 +40,8 @@ void limit_bytes_in_etcd(DaemonOptions& options) {
   limit(options.limits.bytes, default_total_limits().bytes, kBytesInEtcd);
 }
 
-// Words for --standby and --standby-of, which made two ddprunds a pair.
+// Returns the error text for --standby and --standby-of, which made two ddprunds a pair in older
+// versions.
 std::optional<std::string> what_of_old_flag(const std::string& problem) {
   constexpr std::string_view kUnknown = "unknown flag ";
   if (!problem.starts_with(concat(kUnknown, "--standby"))) return std::nullopt;
@@ -78,7 +79,7 @@ ManPage man_page(const CLI::App& app) {
           {"See also", "ddprun(1), ddprunctl(1), ddprun.toml(5)"}}};
 }
 
-// As typed, where that takes a second look.
+// Flags as typed that need further parsing.
 struct Texts {
   std::string listen = "127.0.0.1:29400";
   std::string durability = "process";
@@ -120,7 +121,7 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
       ->capture_default_str();
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
     const auto set = [flag, &limits](const std::vector<std::string>& values) {
-      for (const std::string& text : values) {  // what one names stays where another does not
+      for (const std::string& text : values) {  // a flag keeps the limits that it doesn't name
         const std::string wrong = set_limits(text, limits);
         if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
       }
@@ -188,7 +189,7 @@ std::string not_host_port(const std::string& text) {
   return wrong.empty() ? "\"" + text + "\" is not HOST:PORT" : wrong;
 }
 
-// Empty, or what is wrong.
+// Returns what is wrong with the flags; empty: nothing.
 std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Texts& texts) {
   if (!texts.listen.empty() && texts.listen.find_first_not_of("0123456789") == std::string::npos) {
     return "--listen: \"" + texts.listen +

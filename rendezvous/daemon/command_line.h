@@ -15,27 +15,28 @@
 namespace ddprun::rendezvous {
 
 struct DaemonFlags {
-  Endpoint listen;  // host empty: all interfaces
+  Endpoint listen;  // empty host: all interfaces
   std::string token_file, scrape_token_file;
-  bool is_insecure = false;  // beyond loopback without a token and TLS
+  bool is_insecure = false;  // serves beyond loopback without token and TLS
   std::optional<std::string> state_directory;
   journal::Durability durability = journal::Durability::kProcess;
-  DaemonOptions daemon;  // but for its token and its TLS
+  DaemonOptions daemon;  // without token and TLS
   security::TlsFiles tls;
-  // One of several (--ha): nullopt: alone.
+  // --ha: one of several ddprunds; nullopt: alone.
   std::optional<ha::HaUrl> ha;
   std::chrono::seconds ha_lease{0};
   std::string ha_name;        // empty: this host's name and the port
-  security::TlsFiles ha_tls;  // towards etcd
+  security::TlsFiles ha_tls;  // for connections to etcd
   bool verbose = false;
 };
 
 struct CommandLine {
-  std::optional<DaemonFlags> flags;  // nullopt: all is done, be it help or a bad flag
-  int exit_status = 0;               // then
+  std::optional<DaemonFlags> flags;  // nullopt: the program ends (help, or a bad flag)
+  int exit_status = 0;               // set if flags is nullopt
 };
 
-// Prints what is asked for (--help, --version, --print-man), or one line that says what is wrong.
+// Parses the flags. Prints the text of --help, --version or --print-man, or one line about an
+// error.
 CommandLine parse_command_line(int argc, char** argv);
 
 }  // namespace ddprun::rendezvous

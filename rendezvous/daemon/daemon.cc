@@ -30,8 +30,8 @@ namespace ddprun::rendezvous {
 
 using boost::asio::ip::tcp;
 
-// The document at GET /, made of the files in page/, and its Content-Security-Policy. That allows
-// its own script and style, and a connection to where it came from.
+// The document at GET /, made of the files in page/, and its Content-Security-Policy. The policy
+// allows the page's own script and style, and a connection to its own server.
 extern const std::string_view kStatusPage, kStatusPagePolicy;
 
 namespace {
@@ -41,17 +41,17 @@ constexpr int kMostReservedDescriptors = 1024;
 
 }  // namespace
 
-// Agents wait here until they have proved the token: nothing that they say reaches anybody before.
+// Agents wait here until they have proved the token. Before, no other part gets their messages.
 class ProofGate : public std::enable_shared_from_this<ProofGate> {
  public:
   using Frames = std::shared_ptr<membership::FrameStream>;
   using Admitted = std::function<void(const Frames&)>;
 
-  // `timeout`: upgrade → proof.
+  // `timeout` is the time from upgrade to proof.
   ProofGate(boost::asio::io_context& io, std::chrono::milliseconds timeout)
       : io_(io), timeout_(timeout) {}
 
-  // An upgraded stream, not started, that was told the challenge of `proof`.
+  // Takes an upgraded stream that is not started, and that got the challenge of `proof`.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
             Newcomer newcomer, Admitted admitted) {
     boost::system::error_code gone;
@@ -82,7 +82,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
     frames->start(std::move(handlers));
   }
 
-  void stop() {  // closes what waits; no call follows
+  void stop() {  // closes waiting connections; no call follows
     is_stopped_ = true;
     for (const auto& [number, waiting] : std::exchange(waiting_, {})) waiting.frames->close();
   }
@@ -91,14 +91,14 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
 
  private:
   struct Waiting {
-    Frames frames;  // second owner: its operations
+    Frames frames;  // shared with its operations
     std::unique_ptr<security::RendezvousProof> proof;
     Newcomer newcomer;
     std::string peer;  // ADDRESS:PORT
     Admitted admitted;
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
-  static constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for a refusal
+  static constexpr std::chrono::milliseconds kFlushLimit{1'000};  // to send a refusal
 
   void received(std::uint64_t number, std::string_view frame) {
     const auto found = waiting_.find(number);
@@ -128,7 +128,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   bool is_stopped_ = false;
 };
 
-// The composition of the parts; the parts call back here, and stop() cuts these calls.
+// Connects the parts. They call back here until stop().
 class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
@@ -195,7 +195,7 @@ class Daemon::Impl {
     if (security_.token) door_ = std::make_shared<security::HttpDoor>(security_.token);
   }
 
-  // `num_asking`: of the sessions, those whose request is this one.
+  // `num_asking` is the number of sessions that ask for this status.
   DaemonStatus status(std::size_t num_asking) const {
     DaemonStatus status;
     status.pid = ::getpid();
@@ -240,7 +240,7 @@ class Daemon::Impl {
                                           });
   }
 
-  // The sources of what pages watch.
+  // The sources of the state of status pages.
   Watchers::Source watched() {
     Watchers::Source source;
     source.status = [this] {
@@ -264,7 +264,7 @@ class Daemon::Impl {
     return source;
   }
 
-  // Called while it leads.
+  // The options' functions are called only while it leads.
   StackPages::Options asked_for_stacks() {
     StackPages::Options asked;
     asked.ask = [this](const std::string& run_id, const membership::TailQuestion& question) {
@@ -294,7 +294,7 @@ class Daemon::Impl {
                 std::unique_ptr<security::RendezvousProof> proof, Newcomer newcomer) {
     const auto admit = [this, peer](const auto& known, Newcomer place) {
       ++counts_.upgrades[static_cast<std::size_t>(peer)];
-      if (!leads()) return known->close();  // it led when it was asked
+      if (!leads()) return known->close();  // a standby by now
       switch (peer) {
         case HttpSession::Peer::kAgent:
           return jobs_->hub().take(known, std::move(place));
@@ -311,7 +311,7 @@ class Daemon::Impl {
   }
 
   void open_port(std::vector<UniqueFd> listeners) {
-    // A part of the descriptors is for agents and files alone, whoever asks for more.
+    // A part of the descriptors is reserved for agents and files.
     const auto limit = static_cast<int>(std::min<std::size_t>(store::raise_file_limit(), 1 << 30));
     const int reserve = std::min(limit / 4, kMostReservedDescriptors);
     newcomers_ = std::make_shared<PendingHandshakes>(
@@ -351,14 +351,14 @@ class Daemon::Impl {
     listener_->start(std::move(listeners));
   }
 
-  // The one that is served over loopback beside root; nullopt: all are.
+  // Returns the only user, beside root, that is served over loopback; nullopt: all are.
   std::optional<uid_t> only_user() const {
     const bool is_guarded = options_.token || options_.tls;
     return options_.embedded && !is_guarded ? std::optional(::geteuid()) : std::nullopt;
   }
 
   struct Session {
-    std::shared_ptr<HttpSession> session;  // second owner: its operations
+    std::shared_ptr<HttpSession> session;  // shared with its operations
     Newcomer newcomer;
   };
 
@@ -417,7 +417,7 @@ class Daemon::Impl {
     const std::string_view path = path_of(request.target);
     ++counts_.pages;
     if (path == kHealthPath) {
-      // With a token nobody is to guess at its name.
+      // With a token the mark isn't shown, since it would allow to guess the job's name.
       const bool has_mark = !options_.embedded_for.empty() && !security_.token;
       const std::string mark =
           has_mark ? concat("\",\"job_mark\":\"", job_mark(options_.embedded_for)) : "";
@@ -437,7 +437,7 @@ class Daemon::Impl {
       return answer(HttpSession::Page{"text/html; charset=utf-8", std::string(kStatusPage), 200,
                                       std::string(kStatusPagePolicy)});
     }
-    // Told at once, whatever the disk does: nothing follows from it.
+    // This doesn't wait for the journal: nobody decides by it.
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_to_json(status(1))});
     if (path == kMetricsPath) {
       const metrics::Format format = metrics::choose_format(request.accept);
@@ -445,7 +445,7 @@ class Daemon::Impl {
     }
     if (options_.has_gangs && gangs::is_gangs_target(request.target)) {
       if (jobs_ && jobs_->gangs() != nullptr) jobs_->gangs()->ask(request, std::move(answer));
-      return;  // it led when it was asked: the answer is dropped, and with it the session's wait
+      return;  // a standby by now: dropping the answer ends the session's wait
     }
     if (path == membership::kStacksPath) return stacks(request, std::move(answer));
     if (path != kJobsPath) return answer(std::nullopt);
@@ -457,16 +457,16 @@ class Daemon::Impl {
       HttpSession::Page page{kJson, body};
       page.place = waiting_pages_.admit(body.size());
       if (!page.place) return answer(refused_page());
-      // State that nobody may act on yet is not shown either.
+      // State that isn't kept yet must not be shown.
       jobs_->hub().when_kept([answer = std::move(answer), page = std::move(page)]() mutable {
         answer(std::move(page));
       });
     });
   }
 
-  // Names of a program's functions and files: for whoever may read what it prints.
+  // Stacks show names of a program's functions and files. They follow the rule for its output.
   void stacks(const HttpSession::Request& request, HttpSession::Answer answer) {
-    if (!leads()) return;  // it led when it was asked, as above
+    if (!leads()) return;  // a standby by now, as above
     if (!options_.watch_output) {
       return answer(
           HttpSession::Page{kJson,
@@ -488,25 +488,25 @@ class Daemon::Impl {
   }
 
   const DaemonOptions options_;
-  PortSecurity security_;  // options_' at first
+  PortSecurity security_;  // at first from options_
   boost::asio::io_context& io_;
   const Clock::time_point started_ = Clock::now();
   std::uint16_t port_ = 0;
   std::vector<std::string> addresses_;
   OwnConnections own_;
-  std::string beyond_loopback_;  // one of them that is; empty: none
+  std::string beyond_loopback_;  // one of the addresses beyond loopback; empty: none
   DaemonCounts counts_;
-  std::string leader_;                            // of whom this one stands by; empty: not known
-  std::string etcd_trouble_;                      // empty: etcd answers, or there is none
+  std::string leader_;                            // while it stands by; empty: not known
+  std::string etcd_trouble_;                      // empty: etcd answers, or isn't used
   std::optional<RoundStores> stores_;             // set while it leads
   std::unique_ptr<LeaderState> jobs_;             // set while it leads
-  std::shared_ptr<security::HttpDoor> door_;      // second owners: the sessions; null: no token
-  std::shared_ptr<ProofGate> gate_;               // likewise; null: no token
-  std::shared_ptr<PortListener> listener_;        // likewise
-  std::shared_ptr<TlsAdmission> turns_;           // likewise
-  std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
+  std::shared_ptr<security::HttpDoor> door_;      // shared with sessions; null: no token
+  std::shared_ptr<ProofGate> gate_;               // shared with its waits; null: no token
+  std::shared_ptr<PortListener> listener_;        // shared with its waits
+  std::shared_ptr<TlsAdmission> turns_;           // shared with its waits
+  std::shared_ptr<PendingHandshakes> newcomers_;  // shared with its members
   WaitingPages waiting_pages_;
-  const std::shared_ptr<Watchers> watchers_;  // second owners: its waits
+  const std::shared_ptr<Watchers> watchers_;  // shared with its waits
   const std::shared_ptr<StackPages> stacks_;
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;

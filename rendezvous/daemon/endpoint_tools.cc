@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synchronous steps before a daemon runs (daemon.h).
+// The blocking steps before a daemon runs (daemon.h).
 #include <unistd.h>
 
 #include <array>
@@ -21,7 +21,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Waits: a port may be bound a moment before its owner listens. Empty: nobody listens.
+// Connects; tries again until the deadline, since a port may be bound a moment before its owner
+// listens. Returns no descriptor if none listens.
 UniqueFd connect_when_listening(const std::vector<SocketAddress>& addresses, Deadline deadline) {
   constexpr std::chrono::milliseconds kLongestPause{500};
   std::string failure;
@@ -53,7 +54,7 @@ std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
       listeners.push_back(listen_or_name_holder(address));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kSystem) throw;
-      // "localhost" is ::1, too, where the kernel has no IPv6 (a container, say).
+      // "localhost" may also be ::1 although the kernel has no IPv6, e.g. in a container.
       refusal = error.what();
       continue;
     }
@@ -70,9 +71,9 @@ std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
 
 std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
   try {
-    return bind_endpoint({.host = "::", .port = port});  // IPv4 too
+    return bind_endpoint({.host = "::", .port = port});  // with IPv4
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
+    if (error.code() != ErrorCode::kSystem) throw;  // the kernel has no IPv6
     return bind_endpoint({.host = "0.0.0.0", .port = port});
   }
 }
@@ -100,8 +101,7 @@ std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addre
       answer += byte;
     }
   } catch (const Error&) {
-    // There is no daemon: nobody is there, or somebody mute, or somebody who speaks another
-    // language.
+    // No daemon is there: no program listens, or one that is silent or speaks another protocol.
   }
   if (answer.find(kServiceName) == std::string::npos) return std::nullopt;
   constexpr std::string_view kField = "\"job_mark\":\"";

@@ -138,7 +138,7 @@ void GangHub::refuse(ConnectionId id, const std::string& reason) {
   drop(id, reason);
 }
 
-// An agent that was not heard for so long is gone, even if its connection looks well.
+// Drops an agent that was silent for too long, even if its connection looks good.
 void GangHub::watch(ConnectionId id) {
   Agent& agent = agents_.at(id);
   run_at(*agent.timer, agent.last_heard + options_.queue.silence, [self = shared_from_this(), id] {
@@ -237,7 +237,7 @@ void GangHub::perform(const gangs::GangAction& action) {
     const auto found = agents_.find(close->connection);
     if (found == agents_.end()) return;
     found->second.frames->close_when_sent(kFlushLimit);
-    agents_.erase(found);  // the queue knows
+    agents_.erase(found);  // the queue knows already
   } else if (const auto* changed = variants::get_if<act::Changed>(&action)) {
     if (listener_.changed) listener_.changed(changed->gang);
   } else if (const auto* log = variants::get_if<act::Log>(&action)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The standing agents' connections and the queue of gangs behind them (docs/nodes.md). Frames
-// become events. Their consequences become frames once the journal has kept them. io thread only.
+// become events. The resulting actions become frames once the journal has kept their changes. I/O
+// thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -28,15 +29,15 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
  public:
   struct Options {
     gangs::GangQueueOptions queue;
-    std::chrono::milliseconds hello_timeout{10'000};  // upgrade → hello
-    // No token, and nobody but this machine's users: the kernel says who each one is.
+    std::chrono::milliseconds hello_timeout{10'000};  // from upgrade to hello
+    // True without a token: only this machine's users come, and the kernel tells who each one is.
     bool asks_kernel = false;
-    std::string refusal;  // why nobody is taken; empty: they are
+    std::string refusal;  // why all agents are refused; empty: they are taken
     std::size_t max_nodes = 1'024;
-    journal::Journal* journal = nullptr;  // nullptr: none; else outlives this
+    journal::Journal* journal = nullptr;  // must outlive this; nullptr: none
   };
 
-  // Gets each change of a gang, and each answer of a node about what a job printed.
+  // Gets each change of a gang, and each node's answer about a job's output.
   struct Listener {
     std::function<void(const std::string& gang)> changed;
     std::function<void(gangs::ConnectionId, const gangs::OutputAnswer& answer)> output;
@@ -46,29 +47,31 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
 
   void listen(Listener listener) { listener_ = std::move(listener); }
 
-  // An upgraded stream, not started. `newcomer` has its place until its first message.
+  // Takes an upgraded stream that is not started. It has the place `newcomer` until its first
+  // message.
   void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
 
-  // The gangs of an earlier process; before take().
+  // Restores the gangs of an earlier process; called before take().
   void restore(const journal::Rows& rows) {
     feed([&](gangs::GangActions& out) { queue_.restore(rows, time(), out); });
   }
 
-  // The owner of the agents that a caller at `socket` means who claims to be `user` with `uid`;
+  // Returns the agents' owner for a client at `socket` that claims to be `user` with `uid`;
   // nullopt: the claim is wrong.
   std::optional<std::string> owner_of(const std::string& user, std::int64_t uid, int socket) const;
 
   gangs::GangQueue::Verdict submit(gangs::GangSpec spec, const std::string& owner);
   bool cancel(const std::string& id, const std::string& by);
 
-  // The connection that is asked, which alone may answer; nullopt: that node isn't connected.
+  // Asks a node. Returns its connection, the only one that may answer; nullopt: the node isn't
+  // connected.
   std::optional<gangs::ConnectionId> ask(const std::string& node, const std::string& owner,
                                          gangs::OutputRequest request);
 
   const gangs::GangQueue& queue() const { return queue_; }
   const std::string& refusal() const { return options_.refusal; }
 
-  // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
+  // Calls `done` as soon as all decisions so far are kept: at once, or from the I/O context.
   void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }
 
   void stop();  // closes every connection; no call follows
@@ -78,12 +81,12 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   static constexpr std::chrono::milliseconds kFlushLimit{1'000};
 
   struct Agent {
-    std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
+    std::shared_ptr<membership::FrameStream> frames;  // shared with its operations
     std::string peer;
     Newcomer newcomer;
-    bool is_in = false;  // it has said hello, and the queue knows it
+    bool is_in = false;  // after its hello: the queue knows it
     Clock::time_point last_heard;
-    std::unique_ptr<boost::asio::steady_timer> timer;  // its hello, then its silence
+    std::unique_ptr<boost::asio::steady_timer> timer;  // for its hello, then for its silence
   };
 
   void received(ConnectionId id, std::string_view text);
@@ -95,7 +98,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   void drop(ConnectionId id, const std::string& reason);
   void forget(ConnectionId id);
 
-  // `event(out)`: what happens to the queue.
+  // Runs `event(out)`, which changes the queue, and carries out the actions.
   void feed(const std::function<void(gangs::GangActions&)>& event);
   void settle(gangs::GangActions actions);
   void perform(const gangs::GangActions& actions) {

@@ -16,7 +16,7 @@ using Verdict = GangQueue::Verdict;
 
 namespace {
 
-constexpr std::chrono::milliseconds kNodePatience{1'000};  // beyond what a node was told to wait
+constexpr std::chrono::milliseconds kNodePatience{1'000};  // beyond the node's own waiting time
 
 HttpSession::Page refusal_page(unsigned status, const std::string& why) {
   return {"text/plain", why + "\n", status};
@@ -57,7 +57,7 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
     return answer(refusal_page(405, concat(request.method, " is not known here")));
   }
   if (is_all) {
-    // State that nobody may act on yet is not shown either.
+    // State that isn't kept yet must not be shown.
     return hub_->when_kept([self = shared_from_this(), answer = std::move(answer)] {
       self->all_.ask([answer](const std::string& body) {
         answer(HttpSession::Page{"application/json", body});
@@ -118,7 +118,7 @@ void GangPages::submit(const HttpSession::Request& request, HttpSession::Answer 
 void GangPages::cancel(const GangQueue::Gang& gang, const HttpSession::Request& request,
                        HttpSession::Answer answer) {
   const std::size_t mark = gang.state.owner.find('#');
-  if (mark != std::string::npos) {  // the kernel says whose it is
+  if (mark != std::string::npos) {  // the kernel identified the owner
     const std::int64_t uid = std::stoll(gang.state.owner.substr(mark + 1));
     if (!hub_->owner_of(gang.state.user, uid, request.socket)) {
       return answer(refusal_page(403, concat("job nodes:", gang.state.id, " is ", gang.state.user,
@@ -131,7 +131,7 @@ void GangPages::cancel(const GangQueue::Gang& gang, const HttpSession::Request& 
       [self = shared_from_this(), id, answer = std::move(answer)] { answer(self->told(id, 200)); });
 }
 
-// ---- what jobs print ----
+// ---- jobs' output ----
 
 void GangPages::logs(const gangs::GangTarget& target, const GangQueue::Gang& gang,
                      std::optional<uid_t> user, HttpSession::Answer answer) {
@@ -189,7 +189,7 @@ void GangPages::ask_node(Waiting& waiting, std::uint64_t number, const gangs::Ou
 
 void GangPages::answered(gangs::ConnectionId connection, const gangs::OutputAnswer& answer) {
   const auto whose = waits_for_.find(answer.request);
-  // It came too late, or another one was asked.
+  // The answer is late, or from a node that wasn't asked.
   if (whose == waits_for_.end() || whose->second.asked_of != connection) return;
   const std::uint64_t number = whose->second.number;
   waits_for_.erase(whose);
@@ -210,7 +210,7 @@ void GangPages::changed(const std::string& gang) {
   std::vector<std::uint64_t> theirs;
   const GangQueue::Gang* now = hub_->queue().find(gang);
   for (const auto& [number, waiting] : waiting_) {
-    // A change is told once it is kept: who asked meanwhile knows it already.
+    // A change is reported once it is kept, so a request that came meanwhile knows it already.
     const bool is_news = now == nullptr || now->changes != waiting.seen;
     if (waiting.gang == gang && waiting.is_patient && is_news) theirs.push_back(number);
   }

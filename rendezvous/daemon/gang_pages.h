@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue's pages under /v1/gangs, and what jobs print, asked of their nodes. io thread only.
+// The queue's pages under /v1/gangs. It asks nodes for jobs' output. I/O thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,27 +19,27 @@ namespace ddprun::rendezvous {
 
 class GangPages : public std::enable_shared_from_this<GangPages> {
  public:
-  // The hub's listener from now on, until stop().
+  // Makes the pages, which are the hub's listener until stop().
   static std::shared_ptr<GangPages> make(boost::asio::io_context& io, std::shared_ptr<GangHub> hub);
 
-  // `answer` is called once, at once or later, unless stop() comes first.
+  // Calls `answer` once, at once or later, unless stop() comes first.
   void ask(const HttpSession::Request& request, HttpSession::Answer answer);
 
   void stop();
 
   static constexpr std::size_t kMaxWaiting = 2048;
-  static constexpr std::size_t kMaxWaitingOfUser = kMaxWaiting / 2;  // who comes over loopback
+  static constexpr std::size_t kMaxWaitingOfUser = kMaxWaiting / 2;  // of a user over loopback
 
  private:
-  // Somebody who waits for what a job prints.
+  // A request that waits for a job's output.
   struct Waiting {
     std::string gang;
-    std::optional<uid_t> user;  // as the kernel says, over loopback
+    std::optional<uid_t> user;  // over loopback, by the kernel
     HttpSession::Answer answer;
-    std::vector<gangs::NodeOutput> output;       // by node, as asked
-    std::map<std::uint64_t, std::size_t> asked;  // request → index of output; not answered yet
-    std::uint64_t seen = 0;                      // the gang's changes, when it was asked
-    bool is_patient = false;                     // else all answers are waited for
+    std::vector<gangs::NodeOutput> output;       // by node, in the request's order
+    std::map<std::uint64_t, std::size_t> asked;  // unanswered: request → index of output
+    std::uint64_t seen = 0;                      // the gang's changes at the request
+    bool is_patient = false;                     // ends at the first news; else at the last answer
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
 
@@ -58,14 +58,14 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
   HttpSession::Page told(const std::string& id, unsigned status) const;
 
   boost::asio::io_context& io_;
-  const std::shared_ptr<GangHub> hub_;  // second owner: its waits
+  const std::shared_ptr<GangHub> hub_;  // shared with its waits
   SharedPage all_;
   std::map<std::uint64_t, Waiting> waiting_;
   struct Asked {
-    std::uint64_t number = 0;  // waiting_'s
+    std::uint64_t number = 0;  // key in waiting_
     gangs::ConnectionId asked_of = 0;
   };
-  std::map<std::uint64_t, Asked> waits_for_;  // by request
+  std::map<std::uint64_t, Asked> waits_for_;  // by request number
   std::uint64_t next_number_ = 1, next_request_ = 1;
 };
 

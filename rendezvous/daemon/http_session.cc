@@ -15,13 +15,13 @@
 namespace ddprun::rendezvous {
 
 namespace {
-constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
+constexpr std::uint64_t kMaxBodyBytes = 1024;  // a body that isn't used
 constexpr char kAgentPath[] = "/v1/agent";
 constexpr char kNoBrowser[] =
     "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl open "
     "--token-file=PATH\" shows it this page, \"ddprunctl top\" a terminal its jobs";
 
-// Orchestrators ask for these; they have no token and no certificate.
+// Orchestrators ask for probes without a token or certificate.
 bool is_probe(std::string_view path) { return path == kHealthPath || path == kReadyPath; }
 }  // namespace
 
@@ -40,7 +40,7 @@ void HttpSession::start() {
   exchange_.wire.async_accept_tls(
       options_.tls, [self = shared_from_this()](boost::system::error_code error) {
         if (!error) {
-          self->awaited_ = "a request";  // in the same time
+          self->awaited_ = "a request";  // within the same timeout
           return self->read();
         }
         std::string trouble = self->exchange_.wire.tls_trouble(error);
@@ -60,7 +60,7 @@ void HttpSession::stop() {
   finish();
 }
 
-// Closing the socket ends whatever is under way.
+// At the timeout it closes the socket, which ends all operations.
 void HttpSession::arm_timer(const char* awaited) {
   awaited_ = awaited;
   run_after(timer_, options_.timeout, [self = shared_from_this()] {
@@ -85,7 +85,7 @@ void HttpSession::broke(const boost::system::error_code& error) {
   finish();
 }
 
-// How much this client may send is decided before any of it is read.
+// Decides how large a body this client may send, before any of it is read.
 http::ServerExchange::Limit HttpSession::body_limit() {
   const http::Request& request = exchange_.request;
   if (is_for_queue() && request.method != "GET") {
@@ -97,7 +97,7 @@ http::ServerExchange::Limit HttpSession::body_limit() {
   return {kMaxBodyBytes, http::kMaxHeaderBytes + kMaxBodyBytes};
 }
 
-// Its pages are the only ones with other methods than GET.
+// Only the queue's pages have other methods than GET.
 bool HttpSession::is_for_queue() const {
   return options_.takes_gangs && gangs::is_gangs_target(exchange_.request.target);
 }
@@ -111,7 +111,7 @@ void HttpSession::answer() {
   if (target == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
   if (target == kWatchPath) peer = Peer::kWatcher;
   const bool is_own_page = is_probe(path) || path == kStatusPath || path == kMetricsPath;
-  std::optional<std::string> leader;  // set: it is asked instead
+  std::optional<std::string> leader;  // set: a standby, which refers to the leader
   if (options_.stands_by && !is_own_page) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && !is_probe(path)) {
     log_about_peer(LogLevel::kWarning, "refused a request of ", peer_,
@@ -143,8 +143,9 @@ void HttpSession::answer() {
   }
 }
 
-// Why a page in a browser may not ask this, or nullptr. One of another origin can't read answers,
-// but it can ask; one whose name was made to lead here reads them, too.
+// Returns why a page in a browser may not send this request; nullptr: it may. A page of another
+// origin can send requests, but can't read the answers. A page whose name was made to resolve here
+// (DNS rebinding) can read them, too.
 const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
   const http::Request& request = exchange_.request;
   if (is_probe(path_of(request.target))) return nullptr;
@@ -156,12 +157,12 @@ const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
     if (http::is_of_form(request)) return "send it as application/json: a form may be a browser's";
     if (!is_stacks) return nullptr;
   }
-  if (options_.door) return nullptr;  // no browser has a token
+  if (options_.door) return nullptr;  // a browser can't prove a token
   const int socket = exchange_.wire.socket().native_handle();
   return http::is_rebound(request, socket) ? http::kForeignHost : nullptr;
 }
 
-// Empty: it may ask.
+// Returns why this user is refused; empty: it isn't.
 std::string HttpSession::refusal_of_user(std::string_view path) {
   if (!options_.only_user || is_probe(path)) return {};
   return loopback_client_problem(exchange_.wire.socket().native_handle(), *options_.only_user);
@@ -174,7 +175,8 @@ void HttpSession::admit(std::string_view target) {
                                     {request.method, target, binding}, Clock::now());
 }
 
-// A token that is sent as it is, as Prometheus sends it, is told to nobody on the way.
+// Returns whether a bearer token, as Prometheus sends it, allows this request. Such a token could
+// be read on the way, so it is taken only over TLS or loopback.
 bool HttpSession::may_read(std::string_view target) {
   const http::Request& request = exchange_.request;
   const std::string_view authorization = request.fields["Authorization"];
@@ -191,7 +193,7 @@ bool HttpSession::may_read(std::string_view target) {
   return false;
 }
 
-// Whether the request may go on; else it has been answered.
+// Returns whether the request is admitted. If not, it has been answered.
 bool HttpSession::is_admitted(std::string_view target) {
   if (!options_.door || is_probe(path_of(target)) || may_read(target)) return true;
   const http::Request& request = exchange_.request;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One HTTP connection on the daemon's port. It answers one request, or becomes the WebSocket of an
-// agent, of a standing agent, or of a status page. io thread only.
+// agent, of a standing agent, or of a status page. I/O thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -18,59 +18,61 @@
 
 namespace ddprun::rendezvous {
 
-inline constexpr char kHealthPath[] = "/healthz";  // probes: it runs,
-inline constexpr char kReadyPath[] = "/readyz";    // and whoever joins is served
+inline constexpr char kHealthPath[] = "/healthz";  // probe: the daemon runs
+inline constexpr char kReadyPath[] = "/readyz";    // probe: it serves new agents
 inline constexpr char kStatusPath[] = "/v1/status";
 inline constexpr char kMetricsPath[] = "/metrics";
-inline constexpr char kJobsPath[] = "/v1/jobs";              // how each job stands
-inline constexpr char kRootPath[] = "/";                     // the status page,
-inline constexpr char kWatchPath[] = "/v1/watch";            // and what it follows
-inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
+inline constexpr char kJobsPath[] = "/v1/jobs";              // the jobs' status
+inline constexpr char kRootPath[] = "/";                     // the status page
+inline constexpr char kWatchPath[] = "/v1/watch";            // the status page's WebSocket
+inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in kHealthPath's answer
 
-// A target without its query, which a scraper or a browser may add: the pages above know none.
+// Returns a target without its query: a scraper or a browser may add one, and the pages above have
+// none.
 inline std::string_view path_of(std::string_view target) {
   return target.substr(0, target.find('?'));
 }
 
-// Owned by its operations; ends by itself within two `timeout`s.
+// Its operations own it. It ends by itself within two `timeout`s.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   struct Page {
     std::string content_type;
     std::string body;
     unsigned status = 200;
-    std::string policy{};  // Content-Security-Policy, of what a browser shows; empty: it is no such
-    std::shared_ptr<const void> place{};  // kept until it is sent
+    std::string policy{};  // Content-Security-Policy of a page for browsers; else empty
+    std::shared_ptr<const void> place{};  // kept until the page is sent
   };
   struct Request {
     std::string_view method, target, body;
-    int socket = -1;            // its connection's
-    std::string_view accept{};  // the header; empty: none was sent
+    int socket = -1;            // the connection's
+    std::string_view accept{};  // the header; may be empty
   };
   using Answer = std::function<void(std::optional<Page>)>;  // nullopt: 404
   enum class Peer {
     kAgent,    // /v1/agent
     kNode,     // gangs::kNodePath
-    kWatcher,  // kWatchPath: admitted as one who asks for a page
+    kWatcher,  // kWatchPath; admitted like a request for a page
   };
   struct Options {
-    std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
+    std::chrono::milliseconds timeout{10'000};  // of the request, and of the answer
     membership::FrameStream::Limits frames;
-    std::optional<uid_t> only_user{};     // over loopback others than this one and root get probes
-    security::TlsContext tls;             // without TLS only probes are answered; null: off
-    bool is_tls = false;                  // the connection begins with TLS
-    std::shared_ptr<const Secret> token;  // who upgrades is to prove it has it; null: needn't
-    std::shared_ptr<security::HttpDoor> door;      // likewise who asks for a page but probes
-    std::shared_ptr<const Secret> scrape_token{};  // with door: whoever shows it may GET pages
-    // Set and not nullopt: it stands by. All but probes, kStatusPath and kMetricsPath is answered
-    // with 503. The string: HOST:PORT of who leads, "" where that is not known.
+    std::optional<uid_t> only_user{};              // over loopback other users get only probes
+    security::TlsContext tls;                      // clients without TLS get only probes; null: off
+    bool is_tls = false;                           // the connection begins with TLS
+    std::shared_ptr<const Secret> token;           // an upgrade needs its proof; null: none needed
+    std::shared_ptr<security::HttpDoor> door;      // all pages but probes need its proof
+    std::shared_ptr<const Secret> scrape_token{};  // with door: a bearer token to GET pages
+    // On a standby returns the leader's HOST:PORT, or "" if not known; else nullopt. A standby
+    // answers all but probes, kStatusPath and kMetricsPath with 503.
     std::function<std::optional<std::string>()> stands_by;
-    bool takes_gangs = false;  // else the path of Peer::kNode, and the queue's pages, aren't known
-    bool takes_uploads = false;  // without a token: bodies as large as a gang, of anybody
-    // Calls `answer` once, at once or later from the io context.
+    bool takes_gangs = false;    // serves the path of Peer::kNode and the queue's pages
+    bool takes_uploads = false;  // takes bodies as large as a gang without a token
+    // Calls `answer` once, at once or later from the I/O context.
     std::function<void(const Request& request, Answer answer)> page;
-    // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It
-    // was told the challenge of `proof`, which is null without a token, and for Peer::kWatcher.
+    // One of these two is called, once. `upgraded` gets the stream, which isn't started and isn't
+    // used by the session any more. The peer got the challenge of `proof`; that is null without a
+    // token, and for Peer::kWatcher.
     std::function<void(HttpSession&, Peer, std::shared_ptr<membership::FrameStream>,
                        std::unique_ptr<security::RendezvousProof> proof)>
         upgraded;
@@ -80,7 +82,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   HttpSession(security::Wire wire, Options options);
 
   void start();
-  void stop();  // closes; no call follows
+  void stop();  // closes the connection; no call follows
 
  private:
   void arm_timer(const char* awaited);
@@ -104,10 +106,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   http::ServerExchange exchange_;
   boost::asio::steady_timer timer_;
   std::string peer_;                                 // HOST:PORT
-  const char* awaited_ = "";                         // until timer_
-  http::Fields fields_;                              // of its answer
-  std::shared_ptr<const void> place_;                // its page's
-  std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
+  const char* awaited_ = "";                         // timer_ waits for this
+  http::Fields fields_;                              // the answer's
+  std::shared_ptr<const void> place_;                // the page's
+  std::shared_ptr<membership::FrameStream> frames_;  // shared with its handshake
   std::unique_ptr<security::RendezvousProof> proof_;
   security::HttpDoor::Verdict admission_;
 };

@@ -64,7 +64,7 @@ json::object hang_object(const membership::HangStatus& hang) {
           {"acted", hang.acted}};
 }
 
-// Rows, not objects: there is one for each rank.
+// Makes short rows instead of objects, since there is one for each rank.
 json::array step_times_array(const std::vector<membership::RankStepTime>& times) {
   json::array rows;
   rows.reserve(times.size());

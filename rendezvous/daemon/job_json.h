@@ -12,18 +12,18 @@
 
 namespace ddprun::rendezvous {
 
-// How it is with --state-dir.
+// The status of the journal.
 struct KeepingStatus {
-  // Why jobs go on in memory, or wait where the journal is shared; empty: all is kept.
+  // Why jobs go on in memory or, with a shared journal, wait; empty: all is kept.
   std::string trouble;
-  std::chrono::milliseconds in_trouble{0};  // for how long
+  std::chrono::milliseconds in_trouble{0};  // its duration so far
   bool is_shared = false;
 };
 
-// A job's ETTR in three digits: of one that goes on as it did it is seldom another one.
+// Returns a job's ETTR with three digits, so that it seldom changes while the job goes on.
 std::optional<double> shown_ettr(const membership::JobStatus& job, const Moment& now);
 
-// Without its nodes, which are a member "nodes".
+// Without the nodes, which come in a member "nodes".
 boost::json::object job_object(const membership::JobStatus& job, const Moment& now);
 boost::json::object node_object(const membership::NodeStatus& node, const Moment& now);
 boost::json::object finished_object(const membership::FinishedJob& job, const Moment& now);

@@ -10,9 +10,9 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// As the text would be, if all that only gets older had just come.
+// Returns the job's text with all ages set to zero.
 std::string key_of(membership::JobStatus job, const Moment& now) {
-  // The phase that lasts makes another ETTR, and that is a change.
+  // The present phase changes the ETTR, and that counts as a change.
   const std::string ettr = concat(' ', shown_ettr(job, now).value_or(-1));
   job.lasts_since = now.at;
   return written_json(job_object(job, now)) + ettr;
@@ -68,12 +68,12 @@ void JobsWriter::write_head(const Moment& now) {
   Head head{job->number, written_json(job_object(*job, now)), {}};
   if (limits_) {
     const std::size_t most = limits_->bytes / 4 * 3;
-    if (head.text.size() > most / 4) {  // it would hide many others
+    if (head.text.size() > most / 4) {  // it would displace many others
       ++num_hidden_jobs_;
       return;
     }
     if (head_bytes_ + head.text.size() > most) {
-      const std::size_t num_jobs = source_.num_jobs();  // some may be gone that are told of
+      const std::size_t num_jobs = source_.num_jobs();  // written ones may be gone by now
       num_hidden_jobs_ =
           std::max(num_hidden_jobs_ + 1, num_jobs - std::min(num_jobs, heads_.size()));
       part_ = Part::kNodes;
@@ -117,7 +117,7 @@ void JobsWriter::write_nodes(const Moment& now) {
   if (next_node_ == nodes_.size()) end_nodes();
 }
 
-// Begins anew, with the nodes that say most.
+// Begins the nodes again, with the most interesting ones first.
 void JobsWriter::cut_nodes() {
   is_cut_ = true;
   std::stable_partition(nodes_.begin(), nodes_.end(), [](const membership::NodeStatus& node) {
@@ -130,7 +130,7 @@ void JobsWriter::cut_nodes() {
 
 void JobsWriter::end_nodes() {
   Head& head = heads_[job_];
-  head.text.back() = ',';  // in place of the object's end
+  head.text.back() = ',';  // instead of the closing brace
   text_.append(job_ == 0 ? "" : ",").append(head.text);
   text_.append("\"nodes\":[").append(nodes_text_).append("]}");
   key_.append(head.key).append(nodes_key_);
@@ -145,7 +145,7 @@ void JobsWriter::end_nodes() {
   ++job_;
 }
 
-// ---- those that are over ----
+// ---- ended jobs ----
 
 void JobsWriter::write_finished(const Moment& now) {
   const membership::FinishedJob* job = source_.finished->after(place_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal in which jobs outlive a daemon, and the jobs in it. ddprund alone has one: a ddprun
-// keeps no jobs, and loads no SQLite.
+// A journal, in which jobs outlive a daemon, and its content. Only ddprund has one: a ddprun keeps
+// no jobs, and doesn't load SQLite.
 #pragma once
 
 #include <filesystem>
@@ -14,9 +14,10 @@
 namespace ddprun::rendezvous {
 
 struct KeptJobs {
-  // Throws Error where the directory can't be used (journal_file.h).
+  // Throws Error if the directory can't be used (journal_file.h).
   KeptJobs(const std::filesystem::path& directory, journal::Durability durability);
-  // If others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
+  // For a shared journal: other ddprunds may take over. `was_deposed` is called once, on the I/O
+  // thread.
   KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
            std::function<void(const std::string& why)> was_deposed);
   std::unique_ptr<journal::BatchWriter> writer;

@@ -16,9 +16,9 @@ namespace ddprun::rendezvous {
 using std::chrono::milliseconds;
 
 namespace {
-constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
-// For a journal that others may write to: jobs wait for it.
-constexpr milliseconds kTurn{2};  // of writing all jobs
+constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may stay open
+constexpr milliseconds kTurn{2};               // of writing the jobs' page
+// For a shared journal, which jobs wait for.
 constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 }  // namespace
 
@@ -116,7 +116,7 @@ void LeaderState::when_idle(milliseconds timeout, Serve serve, std::function<voi
     const bool lost = exit_code_ == static_cast<int>(ExitCode::kRetryable);
     const auto patience = lost ? std::min(timeout, kWaitAfterLoss) : timeout;
     hub_->when_stores_unused(patience, [this, patience, done] {
-      stores_.when_unused(patience, done);  // one of the two was never used
+      stores_.when_unused(patience, done);  // only one of the two kinds of stores is in use
     });
   });
 }
@@ -145,7 +145,7 @@ std::string LeaderState::why_not_ready() const {
 
 std::vector<membership::TailRoute> LeaderState::ask_for_tails(
     const std::string& run_id, const membership::TailQuestion& question) {
-  // Questions would wait behind what is not kept, more of them every second.
+  // While the journal has trouble, questions would queue up, more of them every second.
   const std::string trouble = journal_trouble();
   if (!trouble.empty()) {
     return std::vector<membership::TailRoute>(
@@ -173,7 +173,7 @@ std::string LeaderState::json() const {
   return all.take_text();
 }
 
-// Others have their turn in between.
+// Writes the jobs in turns, with other handlers in between.
 void LeaderState::write(const std::optional<WatchedLimits>& limits, Written written) {
   struct Writing {
     JobsWriter writer;

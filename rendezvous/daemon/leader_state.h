@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of a daemon for one time that it leads: the hubs over their journal. io thread only.
+// The jobs of a daemon while it leads, for one term: the hubs and their journal. I/O thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -28,37 +28,38 @@ class LeaderState {
  public:
   using TailSaid = std::function<void(const membership::action::TailSaid&)>;
 
-  // From here on this daemon decides. `options`, `stores` and `counts` outlive it. `gangs`: it has
-  // a queue of them, but for its journal. `tail_said` is told what follows on ask_for_tails().
+  // Begins to lead. `options`, `stores` and `counts` must outlive this. If `gangs` is set, there is
+  // a queue of gangs; its journal is added here. `tail_said` gets the answers to ask_for_tails().
   LeaderState(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
               DaemonCounts& counts, std::optional<KeptJobs> kept,
               std::optional<GangHub::Options> gangs, TailSaid tail_said);
-  ~LeaderState();  // closes every agent's connection; nothing is called any more
+  ~LeaderState();  // closes every agent's connection; no call follows
   LeaderState(const LeaderState&) = delete;
   LeaderState& operator=(const LeaderState&) = delete;
 
   AgentHub& hub() { return *hub_; }
-  // Null: there is no queue.
+  // Both return null if there is no queue.
   GangHub* gang_hub() const { return gangs_.get(); }
   GangPages* gangs() const { return gang_pages_.get(); }
 
-  // As Daemon's.
+  // See Daemon::when_idle() and Daemon::live_jobs().
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
   std::vector<std::string> live() const;
 
   std::string journal_trouble() const;
-  // Why who joins now is not served, in a few words; empty: it is.
+  // Returns why new agents aren't served now, in a few words; empty: they are.
   std::string why_not_ready() const;
-  std::string json() const;             // GET /v1/jobs, at once
-  SharedPage& page() { return page_; }  // that, for whoever asks over the network
-  // For status pages. `done` is called at once or later, unless this ends before.
+  std::string json() const;             // the content of GET /v1/jobs
+  SharedPage& page() { return page_; }  // the same page, for requests over the network
+  // Makes the state for status pages. Calls `done` at once or later, unless this is destroyed
+  // before.
   void watched(std::function<void(WatchedJobs)> done);
-  // As AgentHub's.
+  // See AgentHub::ask_for_tails().
   std::vector<membership::TailRoute> ask_for_tails(const std::string& run_id,
                                                    const membership::TailQuestion& question);
   void add_to(DaemonStatus& status) const;
-  void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
-  // Brings the seconds in `counts` up to now, or to a moment ago if there are very many jobs.
+  void add_to(DaemonMetrics& metrics) const;  // all but its status and counts
+  // Brings the seconds in `counts` up to date; with very many jobs they may be a moment old.
   void count_seconds();
 
  private:
@@ -74,15 +75,15 @@ class LeaderState {
   RoundStores& stores_;
   DaemonCounts& counts_;
   std::string journal_path_;
-  int exit_code_ = 0;                          // of the job that ended last
-  std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
-  std::shared_ptr<AgentHub> hub_;              // second owner: its waits
-  std::shared_ptr<GangHub> gangs_;             // likewise; null: there is no queue
-  std::shared_ptr<GangPages> gang_pages_;      // likewise
-  bool takes_no_jobs_ = false;                 // new ones
-  Clock::time_point next_seconds_{};           // are not summed up before
+  int exit_code_ = 0;                          // of the last job that ended
+  std::unique_ptr<journal::Journal> journal_;  // null: no journal
+  std::shared_ptr<AgentHub> hub_;              // shared with its waits
+  std::shared_ptr<GangHub> gangs_;             // shared, too; null: there is no queue
+  std::shared_ptr<GangPages> gang_pages_;      // shared, too
+  bool takes_no_jobs_ = false;                 // takes no new ones
+  Clock::time_point next_seconds_{};           // not summed up before
   SharedPage page_;
-  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for turns that outlive this
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for turns after its end
 };
 
 }  // namespace ddprun::rendezvous

@@ -45,10 +45,10 @@ namespace {
 using namespace ddprun;
 using rendezvous::DaemonFlags;
 
-// ddprund's log, whose reader may be stuck, about peers that may be hostile. A line that finds no
-// room at once is dropped; so is one warning too many, so that a flood doesn't fill the disk. The
-// next line that finds room comes behind one that says how many were dropped. A line is cut to 4096
-// bytes (512 on a terminal), what poll(2)'s "writable" promises. `fd`, which other processes may
+// ddprund's log. Its reader may be stuck, and its lines may be about hostile peers. A line without
+// room at once is dropped. So are warnings beyond a rate, so that a flood doesn't fill the disk.
+// The next written line follows one that says how many were dropped. A line is cut to 4096 bytes
+// (512 on a terminal), as many as poll(2)'s "writable" guarantees. `fd`, which other processes may
 // share, stays in blocking mode.
 class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
@@ -75,8 +75,9 @@ class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
   void flush_() override {}
 
-  // Never waits; false: there is no room now. In one write: a pipe that is writable may be full
-  // after it. `dropped` says how many were, and comes first; null: none.
+  // Writes without waiting; returns false if there is no room now. It uses one write, since a
+  // writable pipe may be full after it. `dropped`, the line about dropped lines, comes first; null:
+  // none.
   bool take(const Message* dropped, const Message& message) {
     if (!is_ready(fd_, POLLOUT)) return false;
     spdlog::memory_buf_t lines;
@@ -106,11 +107,11 @@ class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
   FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
 };
 
-// The service that the flags ask for: a Daemon alone, or one of several. io thread only.
+// The service that the flags ask for: a single Daemon, or one of several. I/O thread only.
 class DaemonVariant {
  public:
-  // Serves on `listeners`; none: on the port of --listen. Throws Error: a file, a directory or the
-  // port can't be used.
+  // Serves on `listeners`; if none, on the port of --listen. Throws Error if a file, a directory or
+  // the port can't be used.
   DaemonVariant(boost::asio::io_context& io, const DaemonFlags& flags,
                 std::vector<UniqueFd> listeners)
       : flags_(flags) {
@@ -136,10 +137,10 @@ class DaemonVariant {
   DaemonVariant(const DaemonVariant&) = delete;
   DaemonVariant& operator=(const DaemonVariant&) = delete;
 
-  // Reads the files of --token-file and --tls-… again, for connections from now on; false: there
-  // are none. Throws Error: one of them can't be used; nothing is changed then.
+  // Reads the files of --token-file and --tls-… again, for later connections. Returns false if
+  // there are none. Throws Error if one of them can't be used, and then changes nothing.
   bool reload() {
-    // etcd's client keeps what it began with.
+    // The etcd client keeps its first certificates.
     if (flags_.token_file.empty() && !flags_.tls.any()) return false;
     daemon_->set_security(port_security());
     return true;
@@ -147,7 +148,7 @@ class DaemonVariant {
 
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
   const rendezvous::Daemon& daemon() const { return *daemon_; }
-  // Another one goes on with the jobs when this one ends.
+  // Returns whether another ddprund goes on with the jobs when this one ends.
   bool has_others() const { return leadership_ != nullptr; }
 
  private:
@@ -215,8 +216,9 @@ class DaemonVariant {
 
   const DaemonFlags flags_;
   std::vector<SocketAddress> addresses_;
-  // Set: one of several, which leads or stands by as the lease in etcd says (docs/ha.md). Before
-  // daemon_: when that has closed every connection it is given up, and another one may lead.
+  // Set if this is one of several, which leads or stands by as the lease in etcd says (docs/ha.md).
+  // It must be declared before daemon_: that first closes every connection; then the leadership is
+  // given up, and another ddprund may lead.
   std::unique_ptr<ha::Leadership> leadership_;
   std::unique_ptr<rendezvous::Daemon> daemon_;
 };
@@ -230,8 +232,8 @@ void write_log(LogLevel level, std::string_view message) {
 void set_up_log(bool verbose) {
   spdlog::set_default_logger(
       std::make_shared<spdlog::logger>("ddprund", std::make_shared<DroppingSink>(STDERR_FILENO)));
-  spdlog::set_level(spdlog::level::debug);  // common/log.h drops what is below its level
-  // The journal has a time and a priority of its own.
+  spdlog::set_level(spdlog::level::debug);  // common/log.h filters by its own level
+  // systemd's journal has its own time and priority.
   spdlog::set_pattern(stderr_is_journal() ? "%v" : "%Y-%m-%dT%H:%M:%S.%e %l: %v");
   set_log_level(verbose ? LogLevel::kDebug : LogLevel::kInfo);
   set_log_sink(write_log);
@@ -243,7 +245,8 @@ int fail(const std::string& message, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// Signals that would end it, and every job with it: a scheduler warns all processes of a node.
+// Ignores signals that would end ddprund, and so every job: a scheduler may send them to all
+// processes of a node.
 void outlive_signals(boost::asio::signal_set& signals) {
   signals.async_wait([&signals](boost::system::error_code error, int number) {
     if (error) return;
@@ -258,7 +261,7 @@ void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& 
   const std::string names = listed(jobs);
   if (jobs.empty()) {
     log_info("stopping: ", signal_name(signal_number));
-  } else if (served.has_others()) {  // that go on with them at once
+  } else if (served.has_others()) {  // others go on with the jobs at once
     log_info("stopping: ", signal_name(signal_number), "; another ddprund goes on with: ", names);
   } else if (!trouble.empty()) {
     log_warning(
@@ -277,7 +280,7 @@ void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& 
   }
 }
 
-// Said once for each address that others may reach.
+// Logs, for an address beyond loopback, who can join jobs there.
 void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags) {
   const bool is_closed = !flags.token_file.empty() || flags.tls.verify_client;
   if (is_closed && !flags.tls.cert.empty()) {
@@ -303,7 +306,7 @@ std::string status_of(const DaemonVariant& served) {
   return concat(addresses, "; ", counted(num_jobs, "job"));
 }
 
-// A terminal that closes sends it, too: it never ends jobs.
+// SIGHUP reloads. It never ends jobs, since a closing terminal sends it, too.
 void reload_by_signal(boost::asio::signal_set& hang_up, DaemonVariant& served,
                       rendezvous::SystemdNotifier& service) {
   hang_up.async_wait([&](boost::system::error_code error, int) {
@@ -334,7 +337,8 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
     say_end(number, served, flags);
     io.stop();
   });
-  // Said when all is in place: who waits for this line may connect, or end us, from then on.
+  // Logged when all is ready: programs that wait for this line may connect, or end ddprund, from
+  // now on.
   for (const SocketAddress& address : served.addresses()) {
     log_info("listening on ", address.text());
     if (!address.is_loopback()) say_who_can_come_in(address, flags);
@@ -349,8 +353,8 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
 int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
-  std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more must not end the jobs
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
+  std::signal(SIGPIPE, SIG_IGN);  // a log without a reader must not end the jobs
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error of write()
   ServiceManager manager;
   try {
     manager = ServiceManager::take_from_environment();

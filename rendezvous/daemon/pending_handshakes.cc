@@ -74,7 +74,8 @@ std::optional<Newcomer> PendingHandshakes::admit(const SocketAddress& peer, Uniq
   return newcomer;
 }
 
-// A descriptor has the lowest number that is free: as high as this, nearly all are in use.
+// Closes other connections until this one's descriptor is low enough. A descriptor gets the lowest
+// free number, so a high number means that nearly all are in use.
 bool PendingHandshakes::lower(UniqueFd& connection) {
   while (connection.get() >= options_.max_descriptor) {
     if (by_rank_.empty()) return false;
@@ -88,7 +89,7 @@ bool PendingHandshakes::lower(UniqueFd& connection) {
 
 void PendingHandshakes::stop() {
   timer_.cancel();
-  std::vector<Place> places;  // destroying one may end another
+  std::vector<Place> places;  // destroying one place may end another
   for (auto& [number, place] : all_) {
     Place& cut = places.emplace_back();
     std::swap(cut.end, place.end);
@@ -141,7 +142,7 @@ void PendingHandshakes::say_too_many(const std::string& what) {
   log_warning(what, "; closing the oldest ones of the address that has the most (said once)");
 }
 
-// For the oldest one; who is gone by then is one wait for nothing.
+// Waits for the oldest one's time limit. If that one has left by then, the wait was in vain.
 void PendingHandshakes::arm_timer() {
   if (all_.empty() || std::exchange(timing_, true)) return;
   run_at(timer_, all_.begin()->second.since + options_.time_limit, [self = shared_from_this()] {
@@ -205,14 +206,14 @@ void TlsAdmission::begin_more() {
     const std::uint64_t number = next_number_++;
     under_way_[number] = {newcomer.address(), Clock::now(), newcomer.number()};
     ++addresses_[newcomer.address()].num_under_way;
-    newcomer.pin();  // or a flood would get as many handshakes as it has connections
+    newcomer.pin();  // else a flood would get a handshake for each connection
     newcomer.when_left([self = shared_from_this(), number] { self->over(number); });
     options_.begin(std::move(waiting->connection), std::move(newcomer));
   }
   make_way();
 }
 
-// Somewhere within whatever made it known, or ended it: what follows comes later.
+// Called while the connection's owner handles it, so further sessions begin later.
 void TlsAdmission::over(std::uint64_t number) {
   const auto ended = under_way_.extract(number);
   if (ended.empty()) return;
@@ -224,7 +225,7 @@ void TlsAdmission::over(std::uint64_t number) {
   boost::asio::post(io_, [self = shared_from_this()] { self->begin_more(); });
 }
 
-// The oldest one of the address that has the most.
+// Returns the oldest session of the address that has the most.
 const TlsAdmission::UnderWay& TlsAdmission::first_to_go() const {
   const UnderWay* first = &under_way_.begin()->second;
   std::size_t most = addresses_.at(first->address).num_under_way;
@@ -246,7 +247,7 @@ Clock::time_point TlsAdmission::time_to_go(const UnderWay& first) const {
   return first.since + std::clamp(options_.all_turns / num_rounds, brief, options_.turn);
 }
 
-// A connection that says nothing would keep others out.
+// Ends a session whose turn is over while others wait: a silent connection would block them.
 void TlsAdmission::make_way() {
   if ((fresh_.empty() && in_turn_.empty()) || under_way_.empty()) {
     timer_.cancel();

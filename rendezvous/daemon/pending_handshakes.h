@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections that have not said yet who they are, in all parts of the daemon. Their number is
-// limited, also for each address, and so is their time. The oldest one of the address with the most
-// makes way: a flood displaces nobody of another address. io thread only.
+// The connections of all parts of the daemon that have not said who they are. Their number is
+// limited, in all and for each address, and so is their time. If there are too many, the oldest
+// connection of the address with the most is closed. So a flood displaces no connection of another
+// address. I/O thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -26,31 +27,34 @@ namespace ddprun::rendezvous {
 
 class PendingHandshakes;
 
-// A connection's place among them, moved along with it. Its holder says what ends the connection.
+// A connection's place among them. It moves with the connection. Its holder sets how to end the
+// connection.
 class Newcomer {
  public:
   using End = std::function<void(const std::string& reason)>;
 
-  Newcomer() = default;  // of no connection: always in its place
+  Newcomer() = default;  // no connection; does nothing
   Newcomer(Newcomer&& other) noexcept;
   Newcomer& operator=(Newcomer&& other) noexcept;
   ~Newcomer();
 
-  // `end` closes the connection at once. Called at most once, from the io context, never from
-  // inside this call; the place is lost then.
+  // Sets `end`, which closes the connection at once. It is called at most once, from the I/O
+  // context, never from inside this call. Then the place is lost.
   void ended_by(End end);
-  // `left` is called once, when the place is given up or lost; not after PendingHandshakes::stop().
+  // Sets `left`, which is called once, when the place is given up or lost; not after
+  // PendingHandshakes::stop().
   void when_left(std::function<void()> left);
-  // From now on it makes way for nobody: its holder ends it where need be. The time limit stays.
+  // From now on it isn't closed for other connections; its holder must end it if needed. The time
+  // limit stays.
   void pin();
-  // Its peer, as PendingHandshakes counts it.
+  // Returns the peer's address, as PendingHandshakes counts it.
   const std::string& address() const { return address_; }
   std::uint64_t number() const { return number_; }
 
  private:
   friend class PendingHandshakes;
-  std::shared_ptr<PendingHandshakes>
-      all_;  // null: none, or given up. Second owner: places outlive stop()
+  // Null: no place, or given up. Shared, since places outlive stop().
+  std::shared_ptr<PendingHandshakes> all_;
   std::string address_;
   std::uint64_t number_ = 0;
 };
@@ -60,28 +64,30 @@ class PendingHandshakes : public std::enable_shared_from_this<PendingHandshakes>
   struct Options {
     std::size_t max = 4096;
     std::size_t max_per_address = 2048;
-    std::chrono::milliseconds time_limit{20'000};  // for all that is asked of one
-    // From this descriptor on they come for others that make way: the rest is for files and agents.
+    std::chrono::milliseconds time_limit{20'000};  // of a connection
+    // A new connection with this descriptor or a higher one displaces an older one: these
+    // descriptors are for files and agents.
     int max_descriptor = 1 << 30;
   };
 
   PendingHandshakes(boost::asio::io_context& io, Options options);
 
-  // nullopt: there is no descriptor, and nobody makes way. `connection` may get another descriptor.
+  // Returns the connection's place; nullopt: descriptors are scarce, and no other can be closed.
+  // `connection` may get another descriptor.
   std::optional<Newcomer> admit(const SocketAddress& peer, UniqueFd& connection);
-  // Ends the connection that has this place, if one has.
+  // Ends the connection that has this place, if any.
   void end(std::uint64_t number, const std::string& reason);
-  void stop();  // no call of an End or a `left` follows
+  void stop();  // no `end` and no `left` is called any more
 
   std::size_t size() const { return all_.size(); }
 
-  // As network_of().
+  // See network_of().
   static std::string address_of(const SocketAddress& peer);
 
  private:
   friend class Newcomer;
   struct Group {
-    std::set<std::uint64_t> members;  // oldest first; without pinned ones
+    std::set<std::uint64_t> members;  // oldest first, without pinned ones
   };
   struct Place {
     std::string address;
@@ -89,13 +95,14 @@ class PendingHandshakes : public std::enable_shared_from_this<PendingHandshakes>
     Newcomer::End end;
     std::function<void()> left;
   };
-  // The one that makes way first is the last: the largest, of these the one with the oldest member.
+  // The group of the last rank is reduced first: the largest one, and among equals the one with the
+  // oldest member.
   using Rank = std::pair<std::size_t, std::uint64_t>;
 
   static Rank rank(const Group& group);
   void change(const std::string& address, const std::function<void(Group&)>& edit);
   void leave(std::uint64_t number);
-  std::uint64_t next_to_go() const;  // 0: nobody
+  std::uint64_t next_to_go() const;  // 0: none
   bool lower(UniqueFd& connection);
   void say_too_many(const std::string& what);
   void arm_timer();
@@ -110,22 +117,23 @@ class PendingHandshakes : public std::enable_shared_from_this<PendingHandshakes>
   bool said_too_many_ = false;
 };
 
-// A TLS session costs time and memory before anything is known of its asker. Newcomers have a
-// limited number of them, in all and of one address. The others wait, a descriptor each. Addresses
-// take turns, so that those of a flood wait for each other. io thread only.
+// A TLS session costs time and memory before the client is known. So newcomers have a limited
+// number of sessions, in all and per address. The others wait, with a descriptor each. Addresses
+// take turns, so that a flood's connections wait for each other. I/O thread only.
 class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
  public:
   struct Options {
     std::size_t max_under_way = 128;
-    std::size_t max_per_address = 32;  // of these: others need not wait for one that floods
-    // From the handshake until it is known who it is. After it one makes way for others that wait;
-    // after brief_turn one of an address that has several, for an address that has none.
+    std::size_t max_per_address = 32;  // so one flooding address doesn't block others
+    // A session's turn, from the handshake until the client is known. After it the session is
+    // closed if others wait. After brief_turn an address with several sessions loses one if an
+    // address without any waits.
     std::chrono::milliseconds turn{2'000};
     std::chrono::milliseconds brief_turn{250};
-    // One of an address for which many others wait has a shorter turn, so that all of these have
-    // theirs in this time. It is less than they may wait at all.
+    // If many connections of an address wait, its turns are shorter, so that all of them have
+    // theirs in this time. It is less than the time that a newcomer has.
     std::chrono::milliseconds all_turns{10'000};
-    // Begins a TLS session; its turn is over when the newcomer has left its place.
+    // Begins a TLS session. Its turn is over when the newcomer has left its place.
     std::function<void(UniqueFd connection, Newcomer newcomer)> begin;
   };
 
@@ -133,7 +141,7 @@ class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
                Options options);
 
   void take(UniqueFd connection, Newcomer newcomer);
-  void stop();  // closes what waits; no call of begin follows
+  void stop();  // closes waiting connections; no call of `begin` follows
 
  private:
   struct Waiting {
@@ -160,10 +168,11 @@ class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
 
   Options options_;
   boost::asio::io_context& io_;
-  const std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
+  const std::shared_ptr<PendingHandshakes> newcomers_;  // shared with its members
   boost::asio::steady_timer timer_;
   std::map<std::string, Address> addresses_;
-  // Each address with somebody waiting is in one of them: fresh_ where it had none under way.
+  // Each address with waiting connections is in one of these: in fresh_ if it had no session under
+  // way.
   std::deque<std::string> fresh_, in_turn_;
   std::map<std::uint64_t, UnderWay> under_way_;  // oldest first
   std::uint64_t next_number_ = 0;

@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kAcceptsPerEvent = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};
-constexpr std::size_t kMostTroubles = 20;  // that are said
+constexpr std::size_t kMostTroubles = 20;  // in the log
 constexpr unsigned char kStoreFirstByte = 0x00;
 constexpr unsigned char kTlsFirstByte = 0x16;
-// An alert of TLS: fatal, protocol_version. So that the peer knows at once.
+// A TLS alert (fatal, protocol_version), so that the peer knows at once.
 constexpr unsigned char kNoTlsAlert[] = {0x15, 3, 3, 0, 2, 2, 70};
 
 bool is_letter(unsigned char byte) {
@@ -65,8 +65,8 @@ void PortListener::accept_from(std::size_t listener) {
   });
 }
 
-// Accepts the connections that wait, up to a number that delays nobody. Returns why no more can be
-// accepted now; empty: they can. No reason ends the daemon or the listener.
+// Accepts waiting connections, up to a number that causes no delay. Returns why no more can be
+// accepted now; empty: more can. No such reason ends the daemon or the listener.
 std::string PortListener::accept_some(std::size_t listener) {
   int last_error = 0, num_accepted = 0;
   try {
@@ -105,7 +105,7 @@ void PortListener::pause(std::size_t listener, const std::string& trouble) {
 }
 
 void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
-  // Most clients speak first and at once: then no event needs to be waited for.
+  // Most clients send their first byte at once, so no wait is needed.
   dispatch(connection, newcomer);
   if (!connection) return;
   Descriptor descriptor(io_, connection.get());
@@ -149,7 +149,7 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   UniqueFd connection = std::move(waiting);
   Newcomer newcomer = std::move(its_newcomer);
-  if (received <= 0) return;  // it went away
+  if (received <= 0) return;  // the peer has closed it
   if (first == kStoreFirstByte && options_.is_closed) {
     log_about_peer(
         LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),

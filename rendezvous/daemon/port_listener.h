@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts on the daemon's port, and tells c10d from HTTP by the first byte. io thread only.
+// Accepts connections on the daemon's port, and tells c10d, HTTP and TLS apart by the first byte.
+// I/O thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,25 +26,25 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   using Take = std::function<void(UniqueFd connection, Newcomer newcomer)>;
   struct Options {
     std::chrono::milliseconds first_byte_timeout{10'000};
-    bool is_closed = false;              // no store here: c10d knows neither tokens nor TLS
-    int max_store_descriptor = 1 << 30;  // from this one on none is left for the store's clients
+    bool is_closed = false;              // no store: c10d has neither token nor TLS
+    int max_store_descriptor = 1 << 30;  // store clients need a lower one
   };
 
-  // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get
-  // a non-blocking, close-on-exec socket. Others are closed with a log line.
-  // `tls` takes those that begin with TLS; empty: they are closed likewise.
+  // `store` takes connections that begin with 0x00, `http` those that begin with a letter, and
+  // `tls` those that begin with TLS. All get a non-blocking, close-on-exec socket. Others, and TLS
+  // if `tls` is empty, are closed with a log line.
   PortListener(boost::asio::io_context& io, Options options,
                std::shared_ptr<PendingHandshakes> newcomers, Take store, Take http, Take tls);
 
   void start(std::vector<UniqueFd> listeners);
-  void stop();  // closes the listeners and what has not spoken yet; no call follows
+  void stop();  // closes listeners and silent connections; no call follows
 
-  // Connections that have not sent a byte.
+  // The number of connections that have not sent a byte.
   std::size_t num_silent() const { return silent_.size(); }
 
  private:
   using Descriptor = boost::asio::posix::stream_descriptor;
-  // Second owners: the two waits, of which either may complete after the other has settled it.
+  // Shared with its two waits: each may complete after the other has settled it.
   struct Silent {
     Descriptor connection;
     Newcomer newcomer;
@@ -56,13 +57,13 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   void accepted(UniqueFd connection, Newcomer newcomer);
   std::string accept_some(std::size_t listener);
   void pause(std::size_t listener, const std::string& trouble);
-  void settle(Silent& silent);  // closes it unless it was released before
-  // Leaves both where there is no byte yet.
+  void settle(Silent& silent);  // closes it unless it was released
+  // Leaves both as they are if no byte has come yet.
   void dispatch(UniqueFd& connection, Newcomer& newcomer);
 
   const Options options_;
   boost::asio::io_context& io_;
-  const std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
+  const std::shared_ptr<PendingHandshakes> newcomers_;  // shared with its members
   Take store_, http_, tls_;
   std::vector<Descriptor> listeners_;
   std::list<std::shared_ptr<Silent>> silent_;  // oldest first
@@ -71,23 +72,24 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   bool stopped_ = false;
 };
 
-// Connections of this very process to its own port: a ddprun that serves its job's rendezvous is an
-// agent of it, too. Nobody is between the two ends, so they need no TLS, which costs a short job
-// more than all the rest of its start.
+// Connections of this process to its own port: a ddprun that serves its job's rendezvous is an
+// agent of it, too. Both ends are in one process, so they need no TLS. TLS would cost a short job
+// more than the rest of its start.
 class OwnConnections {
  public:
   void listens_at(const SocketAddress& listener) { listeners_.push_back(listener); }
 
-  // `socket`: a connected one of this process. True: it leads to one of the listeners, and its
-  // other end is awaited, in place of that of an earlier call.
+  // `socket` is a connected one of this process. Returns true if it leads to one of the listeners.
+  // Then its other end is awaited, instead of an earlier call's.
   bool await(int socket);
 
-  // Whether `accepted` is the other end of the one that is awaited; true once.
+  // Returns whether `accepted` is the awaited other end; true only once.
   bool take(int accepted);
 
  private:
   std::vector<SocketAddress> listeners_;
-  // As long as it is open no other process can have a connection of these two addresses.
+  // A copy of the socket. While it is open, no other process can have a connection with these two
+  // addresses.
   UniqueFd awaited_;
   std::string its_address_, its_peer_;
 };

@@ -13,7 +13,7 @@ using store::ProxiedStore;
 
 namespace {
 
-// Then others have their turn: a node's flood delays nobody by more than this.
+// After so many requests others have their turn, so that a node's flood delays them little.
 constexpr std::size_t kRequestsPerTurn = 1024;
 constexpr std::chrono::milliseconds kSlowedTurn{10};
 
@@ -57,10 +57,10 @@ struct ProxiedStores::Round {
   store::Rate rate;
   const std::shared_ptr<Usage> total;
   Usage usage;
-  std::set<ProxiedStore::Node> waiting;                   // have an entry in waiting_
-  std::map<ProxiedStore::Node, store::Rate> large_rates;  // of those that sent a large request
+  std::set<ProxiedStore::Node> waiting;                   // nodes with an entry in waiting_
+  std::map<ProxiedStore::Node, store::Rate> large_rates;  // of nodes that sent a large request
   std::unordered_map<ProxiedStore::Node, ConnectionId> connections;
-  std::unordered_set<ConnectionId> attached;  // also those that a node has left since
+  std::unordered_set<ConnectionId> attached;  // also older connections of a node
 };
 
 ProxiedStores::ProxiedStores(Options options)
@@ -80,7 +80,7 @@ std::shared_ptr<ProxiedStores::Round> ProxiedStores::make_round(std::uint64_t jo
   return {new Round(job, round, limits_, options_.of_job.requests, usage_), end};
 }
 
-// ---- what agents say ----
+// ---- agents' messages ----
 
 void ProxiedStores::received(ConnectionId connection, const Seat& seat, std::string_view message,
                              Clock::time_point now) {
@@ -92,7 +92,7 @@ void ProxiedStores::received(ConnectionId connection, const Seat& seat, std::str
     round->store.receive(node, frame);
     touched_.push_back(round);
     if (!round->store.is_ready(node) || round->waiting.contains(node)) return;
-    // Nodes that wait already go first.
+    // Nodes that already wait go first.
     const AfterTurn after =
         is_slowed() && !waiting_.empty() ? AfterTurn::kNotYet : take_turn(*round, node, 1, now);
     if (after != AfterTurn::kDone) wait(round, node, after, now);
@@ -129,7 +129,7 @@ ProxiedStores::Attachment* ProxiedStores::attach(ConnectionId connection, const 
   return &(attachments_[connection] = {latest, seat->node});
 }
 
-// Nobody asks a round's store for anything once the next one has begun.
+// A round's store gets no more requests once the next round has begun.
 void ProxiedStores::detach_all(Round& round) {
   for (const ConnectionId connection : std::exchange(round.attached, {})) {
     attachments_.erase(connection);
@@ -150,7 +150,7 @@ ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::No
     }
     return AfterTurn::kNotYet;
   }
-  round.count();  // replies may have been taken since
+  round.count();  // replies may have been taken meanwhile
   const std::size_t share = std::max<std::size_t>(credit / num_waiting, 1);
   const ProxiedStore::Turn turn =
       round.store.run(node, std::min(kRequestsPerTurn, share), refusals(round));
@@ -208,11 +208,11 @@ void ProxiedStores::go_on(Clock::time_point now) {
     if (after == AfterTurn::kNotYet) wait(round, next.node, after, now);
     if (after == AfterTurn::kReadyAgain) again.emplace_back(round, next.node);
   }
-  // Behind those that had none.
+  // Nodes that had a turn wait behind those that had none.
   for (const auto& [round, node] : again) wait(round, node, AfterTurn::kReadyAgain, now);
 }
 
-// ---- what they are told ----
+// ---- messages to agents ----
 
 std::vector<ProxiedStores::Marks> ProxiedStores::take_marks() {
   std::vector<Marks> all;
@@ -238,7 +238,7 @@ void ProxiedStores::release(const std::vector<Marks>& all) {
   }
 }
 
-// ---- their ends ----
+// ---- the ends of connections and stores ----
 
 void ProxiedStores::closed(ConnectionId connection) {
   const auto found = attachments_.find(connection);

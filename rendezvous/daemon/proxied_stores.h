@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stores of jobs whose workers come through their nodes' proxies (--store=proxy): one for a
-// job's latest round. With a journal nothing is said before its cause is kept. io thread only.
+// The stores of jobs whose workers connect through their nodes' proxies (--store=proxy), one for
+// each job's latest round. With a journal no reply is sent before the requests behind it are kept.
+// I/O thread only.
 #pragma once
 
 #include <cstddef>
@@ -31,65 +32,70 @@ class ProxiedStores {
   struct Options {
     bool is_journalled = false;
     StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
-    // Takes one message for the agent at a connection.
+    // Sends one message to the agent at a connection.
     std::function<void(ConnectionId, std::string)> send;
-    // An agent's message makes no sense here: nothing more is taken from its connection.
+    // Called when an agent's message is invalid here. No more messages are taken from its
+    // connection.
     std::function<void(ConnectionId, std::string)> trouble;
-    // Calls `some` until it returns false, others in between. Empty: a store ends at once.
+    // Calls `some` until it returns false, with other handlers in between. Empty: a store is freed
+    // at once.
     std::function<void(std::function<bool()> some)> in_turns;
   };
 
   explicit ProxiedStores(Options options);
 
-  // From an agent; `seat` is its present one, asked for with the connection's first message of a
-  // round. Ignores a message of a past round. Nothing is answered before release().
+  // Takes a message of an agent, and ignores one of a past round. `seat` returns the agent's
+  // present seat; it is called at a connection's first message of a round. No reply is sent before
+  // release().
   using Seat = std::function<std::optional<membership::Seat>()>;
   void received(ConnectionId connection, const Seat& seat, std::string_view message,
                 Clock::time_point now);
 
-  // Goes on with what nodes said and what had to let others go first, or to wait.
+  // Goes on with requests that had to wait.
   void go_on(Clock::time_point now);
-  // When that is due; nullopt: nothing waits.
+  // Returns when go_on() is due; nullopt: nothing waits.
   std::optional<Clock::time_point> next_turn() const {
     return waiting_.empty() ? std::nullopt : std::optional(next_turn_);
   }
 
-  // The connection has ended. A store outlives its job until then: workers may still be stopping.
+  // Called when the connection has ended. A store outlives its job until then: workers may still be
+  // stopping.
   void closed(ConnectionId connection);
 
-  // By an agent that is connected.
+  // Returns whether a connected agent uses a store.
   bool in_use() const { return !attachments_.empty(); }
 
-  // Drops the store of a job that is no more, but for the connections that still use it.
+  // Drops the store of an ended job. Connections that still use it keep it.
   void drop(std::uint64_t job);
-  // The same for all jobs that live no more.
+  // Does the same for all jobs that don't live any more.
   void keep_only(const std::function<bool(std::uint64_t job)>& lives);
 
-  // The changes since the last call, for a journal.
+  // Returns the changes since the last call, for a journal.
   journal::Batch take_changes() { return std::exchange(changes_, {}); }
   bool has_changes() const { return !changes_.empty(); }
-  // All that may be said once the changes until now are kept, and the saying of it.
+  // take_marks() returns up to where replies may be sent once the changes until now are kept.
+  // release() sends them.
   struct Round;
   struct Marks {
-    std::shared_ptr<Round> round;  // second owner: as Attachment's
+    std::shared_ptr<Round> round;  // shared as in Attachment
     std::vector<store::ProxiedStore::Mark> marks;
   };
   std::vector<Marks> take_marks();
   void release(const std::vector<Marks>& all);
 
-  // From an earlier process' journal, before received(). `lost`: this job's store can't be
-  // restored; its rows are erased.
+  // Restores stores from an earlier process' journal, before received(). Calls `lost` for a job
+  // whose store can't be restored; its rows are erased.
   void restore(const journal::Rows& rows,
                const std::function<void(std::uint64_t job, const std::string& why)>& lost);
 
   struct Usage {
     std::size_t stores = 0, keys = 0, bytes = 0, connections = 0;
   };
-  const Usage& usage() const { return *usage_; }  // of all
+  const Usage& usage() const { return *usage_; }  // of all stores
 
  private:
   struct Attachment {
-    std::shared_ptr<Round> round;  // second owner: rounds_, while it is the job's latest
+    std::shared_ptr<Round> round;  // shared with rounds_, while it is the job's latest
     store::ProxiedStore::Node node = 0;
   };
   struct Waiting {
@@ -102,8 +108,8 @@ class ProxiedStores {
   void detach_all(Round& round);
   enum class AfterTurn {
     kDone,
-    kReadyAgain,  // more of what it said is there
-    kNotYet,      // it had none: the limits of requests, its large ones, or who waits goes first
+    kReadyAgain,  // more of its requests are there
+    kNotYet,      // no turn: a limit of requests or of large ones, or others wait longer
   };
   AfterTurn take_turn(Round& round, store::ProxiedStore::Node node, std::size_t num_waiting,
                       Clock::time_point now);
@@ -114,12 +120,12 @@ class ProxiedStores {
 
   const Options options_;
   const store::RequestLimits limits_;
-  const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();  // second owners: the rounds
+  const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();  // shared with the rounds
   store::Rate rate_;
   std::map<std::uint64_t, std::shared_ptr<Round>> rounds_;  // by job
-  std::vector<std::weak_ptr<Round>> touched_;               // since take_marks()
+  std::vector<std::weak_ptr<Round>> touched_;               // those since take_marks()
   std::vector<Waiting> waiting_;
-  Clock::time_point next_turn_;  // of waiting_
+  Clock::time_point next_turn_;  // when waiting_ is due
   bool said_slowed_ = false;
   journal::Batch changes_;
   std::unordered_map<ConnectionId, Attachment> attachments_;

@@ -32,7 +32,7 @@ std::string StackPages::too_many(int num_ranks) {
                 kMostRanks - 1);
 }
 
-// Empty: none, and all of `waiting` is known but for the answer.
+// Returns a problem of the request. Empty: none; then all of `waiting` but the answer is set.
 std::string StackPages::problem_of(std::string_view target, Waiting& waiting) const {
   auto asked = membership::parse_stacks_target(target);
   if (!asked) return "the question is none: it is ?job=ID, and &ranks=0-3,5 for some of its ranks";
@@ -62,7 +62,7 @@ std::string StackPages::problem_of(std::string_view target, Waiting& waiting) co
 void StackPages::ask(std::string_view target, HttpSession::Answer answer) {
   Waiting waiting;
   const std::string problem = problem_of(target, waiting);
-  constexpr std::size_t kMostSaid = 512;  // a name in it may be long, and no UTF-8
+  constexpr std::size_t kMostSaid = 512;  // a name in it may be long, or not UTF-8
   if (!problem.empty()) {
     return answer(json_page({{"problem", clean_utf8(problem, kMostSaid)}}));
   }

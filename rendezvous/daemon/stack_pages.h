@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions where the ranks of a job are, to their agents at the same time (docs/stack.md). A
-// question ends when all have answered, or after a time limit. A job has one at a time. io thread
-// only.
+// Asks agents for the stacks of a job's ranks, all at the same time (docs/stack.md). A question
+// ends when all have answered, or after a time limit. There is one at a time for each job. I/O
+// thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,26 +25,26 @@ namespace ddprun::rendezvous {
 class StackPages : public std::enable_shared_from_this<StackPages> {
  public:
   struct Options {
-    // As JobTable's. May call nothing here.
+    // JobTable's functions. They may not call this object.
     std::function<std::vector<membership::TailRoute>(const std::string& run_id,
                                                      const membership::TailQuestion&)>
         ask;
     std::function<std::optional<int>(const std::string& run_id)> num_ranks;
-    std::chrono::milliseconds limit{2'500};  // of all answers to a question
-    std::size_t most = 16;                   // questions at once, about different jobs
-    // All lines that one question is told; the stacks of further ranks are left out.
+    std::chrono::milliseconds limit{2'500};  // for all answers to a question
+    std::size_t most = 16;                   // simultaneous questions, about different jobs
+    // The limit of all lines in an answer; the stacks of further ranks are left out.
     std::size_t text_bytes = std::size_t{24} << 20;
   };
-  // Ranks of one question, at most: an agent may say that it has any number of workers.
+  // The most ranks of one question: agents may claim any number of workers.
   static constexpr int kMostRanks = 16'384;
 
   StackPages(boost::asio::io_context& io, Options options);
 
-  // GET kStacksPath. `answer` is called once, at once or later, unless stop() comes first.
+  // Handles GET kStacksPath. Calls `answer` once, at once or later, unless stop() comes first.
   void ask(std::string_view target, HttpSession::Answer answer);
-  // An agent has said it. Ignores an answer to no question, from another agent, or given before.
+  // Takes an agent's answer. Ignores one without a question, from another agent, or given before.
   void said(membership::ConnectionId connection, const membership::Tail& tail);
-  // Drops the questions that are open.
+  // Drops the open questions.
   void stop();
 
  private:
@@ -53,17 +53,17 @@ class StackPages : public std::enable_shared_from_this<StackPages> {
   struct Rank {
     int global_rank = 0;
     std::string host;
-    std::optional<membership::ConnectionId> asked_of;  // set: its answer is due
+    std::optional<membership::ConnectionId> asked_of;  // set: its answer is awaited
     std::vector<std::string> lines;
     std::string note;
   };
   struct Waiting {
     std::string run_id;
-    int num_ranks = 0;  // of the job
+    int num_ranks = 0;  // the job's
     HttpSession::Answer answer;
-    std::vector<Rank> ranks;  // as asked
+    std::vector<Rank> ranks;  // in the question's order
     std::size_t num_due = 0;
-    std::size_t num_bytes = 0;  // of all lines
+    std::size_t num_bytes = 0;  // in all lines so far
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
 
@@ -72,8 +72,8 @@ class StackPages : public std::enable_shared_from_this<StackPages> {
 
   boost::asio::io_context& io_;
   const Options options_;
-  std::map<std::uint64_t, Waiting> waiting_;  // by the request about the first rank
-  // Far from those of Tails, whose answers come the same way.
+  std::map<std::uint64_t, Waiting> waiting_;  // by the first rank's request
+  // Far from the numbers of Tails, whose answers come the same way.
   std::uint64_t next_request_ = std::uint64_t{1} << 40;
 };
 

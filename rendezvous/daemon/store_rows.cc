@@ -12,11 +12,11 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr std::string_view kStores = "stores/";
-constexpr std::size_t kRowBytes = 128;  // what a row costs besides its content
+constexpr std::size_t kRowBytes = 128;  // a row's cost beside its content
 
-// Behind a reason not to add anything, in the row of a turn: ProxiedStore::Refusals::lets_count.
+// In a turn's row it follows the reason not to add anything, if ProxiedStore::Refusals::lets_count.
 constexpr char kLetsCount = '\n';
-constexpr std::size_t kDigits = 20;  // of any number: rows are ordered by their keys
+constexpr std::size_t kDigits = 20;  // of each number, so that keys have the numbers' order
 
 bool read_number(std::string_view* text, std::uint64_t* number) {
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *number);
@@ -37,7 +37,7 @@ std::uint64_t number_at_end(std::string_view key) {
 StoreRows::StoreRows(std::uint64_t job, std::uint64_t round)
     : prefix_(concat(kStores, job, '/', round, '/')) {}
 
-// For each turn: nothing that costs more than the text.
+// Called for each turn, so it must be cheap.
 std::string StoreRows::key(std::string_view kind, std::uint64_t number) const {
   const std::string digits = std::to_string(number);
   std::string key;
@@ -66,8 +66,8 @@ void StoreRows::add(const store::ProxiedStore::Turn& turn, journal::Batch& batch
 
 void StoreRows::replace(std::string_view snapshot, journal::Batch& batch) {
   if (is_erased_) return;
-  // As many stay as the next log may need, no more. None of the first log: without the snapshot,
-  // which a disk may lose, it would look like all there is.
+  // As many rows stay as the next log may need, but none of the first log. If a disk loses the
+  // snapshot, the first log's rows would look like a complete store.
   erase_log(snapshot_ == 0 ? 0 : num_log_rows_, batch);
   num_log_rows_ = 0;
   log_bytes_ = 0;

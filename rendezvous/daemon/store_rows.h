@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proxied store in the journal (docs/durability.md). It has what its nodes said, in the order in
-// which it took effect. From time to time a snapshot takes the place of all that came before. Rows:
+// The rows of a proxied store in the journal (docs/durability.md). They have its nodes' requests in
+// the order in which they took effect. From time to time a snapshot replaces all earlier ones.
+// Rows:
 //   stores/JOB/ROUND/base/PIECE   a snapshot's number, from 1, and the snapshot
 //   stores/JOB/ROUND/log/NUMBER   the number of the snapshot before it (0: none), and a turn;
 //                                 numbers begin at 0 after each snapshot: rows are replaced, not
@@ -26,24 +27,24 @@ class StoreRows {
 
   void add(const store::ProxiedStore::Turn& turn, journal::Batch& batch);
 
-  // The log is longer than what it made.
+  // Returns whether the log is much longer than the last snapshot.
   bool wants_snapshot() const { return log_bytes_ > kMinLogBytes && log_bytes_ > 2 * base_bytes_; }
   void replace(std::string_view snapshot, journal::Batch& batch);
 
-  // For good: nothing is added to them any more.
+  // Erases all rows for good: nothing is added any more.
   void erase(journal::Batch& batch);
 
-  // Makes `store`, which is empty, the one that these rows keep, and this its rows. Throws
-  // Error(kProtocol): some are missing, or make no sense.
+  // Restores `store`, which must be empty, from these rows, and this object with it. Throws
+  // Error(kProtocol) if rows are missing or invalid.
   void restore(const journal::Rows& rows, store::ProxiedStore& store);
 
   struct Name {
     std::uint64_t job = 0, round = 0;
     friend auto operator<=>(const Name&, const Name&) = default;
   };
-  // The stores of which there are rows, in order.
+  // Returns the stores that have rows, in order.
   static std::vector<Name> names(const journal::Rows& rows);
-  // Whatever rows a store has.
+  // Erases all rows of a store.
   static void erase_all(const journal::Rows& rows, const Name& name, journal::Batch& batch);
 
  private:
@@ -54,9 +55,9 @@ class StoreRows {
   void erase_log(std::uint64_t from, journal::Batch& batch);
 
   const std::string prefix_;
-  std::uint64_t snapshot_ = 0;  // its number; 0: none
+  std::uint64_t snapshot_ = 0;  // the snapshot's number; 0: none
   std::uint64_t num_log_rows_ = 0;
-  std::uint64_t num_kept_rows_ = 0;  // of the log, those that are left over included
+  std::uint64_t num_kept_rows_ = 0;  // in the log, with left-over ones
   std::size_t num_pieces_ = 0;       // of the snapshot
   std::size_t log_bytes_ = 0, base_bytes_ = 0;
   bool is_erased_ = false;

@@ -17,7 +17,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// -1: it is no socket.
+// Returns the option's value; -1: `fd` is no socket.
 int socket_option(int fd, int option) {
   int value = 0;
   socklen_t size = sizeof(value);
@@ -30,7 +30,7 @@ bool is_tcp_listener(int fd) {
          socket_option(fd, SO_PROTOCOL) == IPPROTO_TCP && socket_option(fd, SO_ACCEPTCONN) == 1;
 }
 
-// "a UDP socket", "/etc/passwd", "pipe:[4711]".
+// Returns "a UDP socket", "/etc/passwd" or "pipe:[4711]".
 std::string kind_of(int fd) {
   if (socket_option(fd, SO_ACCEPTCONN) < 0) {
     std::error_code error;
@@ -48,7 +48,7 @@ std::string kind_of(int fd) {
 
 SystemdNotifier::SystemdNotifier(boost::asio::io_context& io, ServiceManager manager)
     : manager_(std::move(manager)), watchdog_timer_(io) {
-  // Twice in each span: one that is late harms nobody.
+  // Twice in each watchdog period, so that a late message does no harm.
   if (manager_.watchdog_limit()) watchdog_period_ = *manager_.watchdog_limit() / 2;
 }
 
@@ -82,7 +82,7 @@ void SystemdNotifier::tell_ready() {
   manager_.tell(concat("READY=1\nSTATUS=", one_line(status_())));
 }
 
-// systemd orders reloads by this clock; before version 253 it ignores it.
+// systemd orders reloads by this time; before version 253 it ignores the time.
 void SystemdNotifier::reloading() {
   const auto now = Clock::now().time_since_epoch();
   manager_.tell(concat("RELOADING=1\nMONOTONIC_USEC=",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of ours as a service of systemd (docs/systemd.md). Says when it serves, reloads and
-// stops, and that its event loop runs. io thread only.
+// Makes a ddprun program a service of systemd (docs/systemd.md). It tells systemd when the program
+// serves, reloads and stops, and that its event loop runs. I/O thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,11 +20,12 @@ class SystemdNotifier {
  public:
   SystemdNotifier(boost::asio::io_context& io, ServiceManager manager);
 
-  // Sockets that the manager listens on for us, non-blocking; none: bind one's own. Throws
-  // Error(kInvalidArgument): one of them is no listening TCP socket.
+  // Returns the sockets that systemd passed, made non-blocking; none: the caller must bind its own.
+  // Throws Error(kInvalidArgument) if one of them is no listening TCP socket.
   std::vector<UniqueFd> take_listeners();
 
-  // Once: all is in place. `status`, asked with each sign of life, is for `systemctl status`.
+  // Called once, when the program serves. `status` is called with each sign of life, for `systemctl
+  // status`.
   void ready(std::function<std::string()> status);
   void reloading();
   void reloaded() { tell_ready(); }

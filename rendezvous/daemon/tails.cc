@@ -12,7 +12,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// `note`: which of its output is not in `lines`, and why.
+// `note` says which output is missing in `lines`, and why.
 std::string tail_frame(const Tails::Rank& rank, const std::vector<std::string>& lines,
                        const std::string& note) {
   boost::json::array all(lines.begin(), lines.end());

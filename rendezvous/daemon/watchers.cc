@@ -18,10 +18,10 @@ using membership::FrameStream;
 
 namespace {
 
-constexpr std::size_t kMostSaid = 32 << 10;  // bytes of a message of a page: one has a job's name
+constexpr std::size_t kMostSaid = 32 << 10;  // bytes of a page's message, which has a job's name
 constexpr std::chrono::milliseconds kGoodbyeLimit{1'000};
-constexpr std::size_t kBytesPerTurn = 4 << 20;  // to watchers, then others are served
-constexpr int kShare = 20;                      // of the io thread's time, one part is for states
+constexpr std::size_t kBytesPerTurn = 4 << 20;  // to watchers; then others are served
+constexpr int kShare = 20;                      // states take at most 1/20 of the I/O thread's time
 
 std::string end_frame(const std::string& why) {
   return boost::json::serialize(boost::json::object{{"type", "end"}, {"why", why}});
@@ -77,7 +77,7 @@ void Watchers::heard(std::uint64_t number, std::string_view text) {
     end(found->second, error.what());
     return forget(number);
   }
-  tell_tails();  // others may have looked at it before
+  tell_tails();  // another page may already look at it
   arm_tails();
 }
 
@@ -87,7 +87,7 @@ void Watchers::said(membership::ConnectionId connection, const membership::Tail&
   arm_tails();
 }
 
-// A slow reader gets the newest of these by then, with the next state.
+// Sends new output to pages. A slow reader gets the newest later, with the next state.
 void Watchers::tell_tails() {
   for (auto& [number, watcher] : watchers_) {
     const std::string* news = tails_.news(number);
@@ -103,7 +103,7 @@ void Watchers::arm_tails() {
     tail_timer_.cancel();
     return;
   }
-  // ends the wait for another time
+  // replaces a wait for another time
   run_at(tail_timer_, *due, [self = shared_from_this()] {
     if (self->stopped_) return;
     self->tails_.step(Clock::now());
@@ -146,7 +146,7 @@ void Watchers::arm() {
 }
 
 void Watchers::look() {
-  if (watchers_.empty()) {  // until somebody comes
+  if (watchers_.empty()) {  // until a page comes
     state_.clear();
     seen_.clear();
     return;
@@ -186,7 +186,7 @@ void Watchers::made(const WatchedJobs& jobs) {
   next_state_ = Clock::now() + kShare * jobs.cost;
   if (watchers_.empty()) return;
   const Status status = source_.status();
-  // A new page is told how old things are by now, even where nothing else is new.
+  // The state is replaced even if only ages have changed: a new page gets the present ages.
   state_ = concat("{\"type\":\"state\",\"status\":", status.json, ",", jobs.json, "}");
   if (state_.size() > limits_.state_bytes) {
     state_ = concat("{\"type\":\"too_large\",\"bytes\":", state_.size(), "}");
@@ -203,7 +203,7 @@ void Watchers::tell_all() {
   std::string status;
   std::size_t bytes = 0;
   for (auto& [number, watcher] : watchers_) {
-    if (!watcher.frames->has_sent_all()) continue;  // by then there may be a newer one
+    if (!watcher.frames->has_sent_all()) continue;  // it gets a newer one later
     if (!state_.empty() && watcher.version != version_) {
       if (bytes > kBytesPerTurn) {
         tell_others_soon();

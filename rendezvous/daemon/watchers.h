@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status pages that are open (docs/status-page.md). Each is told the newest state, as often as
-// it can read. A state is made once for all of them, and only while there are some. io thread only.
+// The open status pages (docs/status-page.md). Each gets the newest state as often as it can read.
+// A state is made once for all of them, and only while there are some. I/O thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,11 +23,12 @@
 
 namespace ddprun::rendezvous {
 
-// Differs where a page is to be told of it: what is no clock, and no count of requests.
+// Returns a key that differs if pages must get the new status. Clocks and counts of requests don't
+// count.
 std::string watch_key(const DaemonStatus& status);
 
-// {"tail":{"run_id":"…","rank":3}}, whose output a page looks at, or {"tail":null}. Throws
-// Error(kProtocol), one line.
+// Reads a page's message: {"tail":{"run_id":"…","rank":3}} names the rank that it looks at;
+// {"tail":null}: none. Throws Error(kProtocol), one line.
 std::optional<Tails::Rank> read_page_message(std::string_view text);
 
 class Watchers : public std::enable_shared_from_this<Watchers> {
@@ -38,29 +39,29 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   };
   struct Source {
     std::function<Status()> status;
-    // Calls `done` with what is watched once that is kept: at once, later, or, deposed, never.
+    // Calls `done` with the jobs once they are kept: at once, later or, if deposed, never.
     std::function<void(std::function<void(const WatchedJobs&)> done)> jobs;
-    // Asks for what a rank wrote last; said() follows.
+    // Asks for a rank's last output; said() follows.
     Tails::Ask tail;
   };
 
   Watchers(boost::asio::io_context& io, const WatcherLimits& limits, Source source);
 
-  // An upgraded stream, not started. One too many is told so, and closed.
+  // Takes an upgraded stream that is not started. If there are too many, it is told so, and closed.
   void take(const std::shared_ptr<membership::FrameStream>& frames);
-  // An agent's answer to Source::tail.
+  // Takes an agent's answer to Source::tail.
   void said(membership::ConnectionId connection, const membership::Tail& tail);
-  // Tells them why, and closes them.
+  // Tells all pages why, and closes them.
   void end_all(const std::string& why);
-  void stop();  // closes them; no call follows
+  void stop();  // closes all pages; no call follows
 
   std::size_t size() const { return watchers_.size(); }
 
  private:
   struct Watcher {
-    std::shared_ptr<membership::FrameStream> frames;  // second owner: its operations
-    std::uint64_t version = 0;                        // of the state that it was sent last; 0: none
-    Clock::time_point said_at{};                      // a frame, to it
+    std::shared_ptr<membership::FrameStream> frames;  // shared with its operations
+    std::uint64_t version = 0;                        // of the last sent state; 0: none
+    Clock::time_point said_at{};                      // of the last frame to it
     Clock::time_point pinged_at{}, heard_at{};
   };
 
@@ -83,14 +84,14 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   std::map<std::uint64_t, Watcher> watchers_;
   std::uint64_t next_number_ = 1;
   Clock::time_point next_look_{};
-  Clock::time_point next_state_{};  // is not made before
-  // The newest state, while somebody watches, and for `interval` after that.
-  std::uint64_t version_ = 0;  // becomes another one where what they are to be told is another
-  std::string state_;          // a frame; empty: there is none yet
-  std::string seen_;           // the keys of what it was made of
-  bool making_ = false;        // the next one waits until it is kept
-  std::uint64_t era_ = 0;      // of what is made: that of an earlier one is dropped
-  // The ranks' output that pages look at.
+  Clock::time_point next_state_{};  // the next state isn't made before
+  // The newest state, while pages are open, and for `interval` after that.
+  std::uint64_t version_ = 0;  // changes if pages must get the new state
+  std::string state_;          // as a frame; empty: there is none yet
+  std::string seen_;           // the keys of the state's parts
+  bool making_ = false;        // a state is being made, or waits to be kept
+  std::uint64_t era_ = 0;      // a state of an earlier era is dropped
+  // The ranks' output for pages.
   Tails tails_;
   boost::asio::steady_timer tail_timer_;
 };

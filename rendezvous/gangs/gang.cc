@@ -10,13 +10,13 @@
 namespace ddprun::gangs {
 namespace {
 
-// In the order of the enumerators.
+// The phases' names, in the order of the enumerators.
 constexpr std::array kGangPhases = {"queued", "running", "stopping", "ended"};
 constexpr std::array kPartPhases = {"given", "runs", "ended", "lost"};
 
 bool has_zero(const std::string& text) { return text.find('\0') != std::string::npos; }
 
-// 0: it is none.
+// Returns 0 if the text is no number.
 int number_in(const std::string& text) { return parsed_number<int>(text).value_or(0); }
 
 bool is_variable(const std::string& text) {

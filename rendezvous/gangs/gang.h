@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gang: one job that was submitted to the queue of a ddprund, whose nodes are standing agents and
-// start together (docs/nodes.md). Plain data. Pure.
+// A gang is a job that was submitted to the queue of a ddprund. Its nodes are standing agents,
+// which start together (docs/nodes.md). Plain data. Pure.
 #pragma once
 
 #include <boost/describe/class.hpp>
@@ -12,14 +12,14 @@
 
 namespace ddprun::gangs {
 
-// Ranges of what anybody may say.
+// Limits of values in messages.
 inline constexpr std::size_t kMaxNameBytes = 64;      // of gangs, users, nodes
 inline constexpr std::size_t kMaxReasonBytes = 1024;  // for people
 inline constexpr int kMaxNodes = 10'000;
 inline constexpr int kMaxSlots = 65'536;
 inline constexpr std::int64_t kMaxStopMs = 86'400'000;
 
-// A gang as it was submitted: what runs.
+// A gang as it was submitted.
 struct GangSpec {
   std::string id;
   std::string user;
@@ -28,11 +28,11 @@ struct GangSpec {
   int min_nodes = 1;
   int max_nodes = 1;
   std::string workers = "1";  // --nproc-per-node
-  int slots = 0;              // of each node; 0: as many as workers, or all where that is no number
-  std::vector<std::string> arguments;    // of ddprun
+  int slots = 0;              // per node; 0: as many as workers, or all if that is no number
+  std::vector<std::string> arguments;    // ddprun's
   std::vector<std::string> environment;  // NAME=VALUE
   std::string directory;
-  std::int64_t stop_ms = 40'000;  // SIGTERM → SIGKILL
+  std::int64_t stop_ms = 40'000;  // from SIGTERM to SIGKILL
 
   friend bool operator==(const GangSpec&, const GangSpec&) = default;
 };
@@ -46,7 +46,7 @@ constexpr PartPhase last_of(PartPhase) { return PartPhase::kLost; }
 const char* to_string(GangPhase phase);
 const char* to_string(PartPhase phase);
 
-// A gang's part on one node.
+// The part of a gang that runs on one node.
 struct GangPart {
   std::string node;
   int slots = 0;
@@ -57,20 +57,20 @@ struct GangPart {
   bool is_over() const { return phase == PartPhase::kEnded || phase == PartPhase::kLost; }
 };
 
-inline constexpr int kNoExitCode = -1;  // of a gang of which no part has ended yet
+inline constexpr int kNoExitCode = -1;  // no part of the gang has ended yet
 
-// All of a gang that changes; its spec doesn't.
+// The state of a gang. Its spec never changes.
 struct GangState {
-  std::string id, user, name;  // as in its spec, which is erased at its end
-  std::string owner;           // whose agents it is for (GangQueue)
+  std::string id, user, name;  // copied from the spec, which is erased at the end
+  std::string owner;           // the owner of the agents that it uses (GangQueue)
   int min_nodes = 1, max_nodes = 1;
   std::string workers;
-  int slots = 0;  // of each node; 0: all
+  int slots = 0;  // per node; 0: all
   GangPhase phase = GangPhase::kQueued;
-  std::string cancelled;  // who did, for people; empty: nobody
+  std::string cancelled;  // for people: by whom; empty: not cancelled
   int exit_code = kNoExitCode;
-  std::string reason;  // for people: why it ended so; empty: nothing to tell
-  // On the wall clock, ms since 1970; 0: not yet.
+  std::string reason;  // for people: why it ended so; empty: none
+  // Unix time in ms, by the wall clock; 0: not yet.
   std::int64_t submitted = 0, began = 0, over = 0;
   std::vector<GangPart> parts;
 };
@@ -84,16 +84,17 @@ BOOST_DESCRIBE_STRUCT(GangState, (),
                       (id, user, name, owner, min_nodes, max_nodes, workers, slots, phase,
                        cancelled, exit_code, reason, submitted, began, over, parts))
 
-// Letters, digits, ".", "_", "-", not first a "." or "-"; 1 to kMaxNameBytes.
+// Returns whether the text has 1 to kMaxNameBytes letters, digits, ".", "_" or "-", and doesn't
+// begin with "." or "-".
 bool is_gang_name(std::string_view text);
 
-// Slots that it takes of each node; 0: all of them.
+// Returns the slots that the gang takes of each node; 0: all of them.
 int slots_of(const GangSpec& spec);
 
-// One line that names a wrong field and says why; empty: all are right.
+// Returns one line that names a wrong field and says why; empty: all are right.
 std::string check_spec(const GangSpec& spec);
 
-// About what it takes to keep it.
+// Returns about how many bytes the spec takes in memory.
 std::size_t size_of(const GangSpec& spec);
 
 }  // namespace ddprun::gangs

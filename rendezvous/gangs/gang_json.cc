@@ -53,7 +53,7 @@ bool read_places(std::string_view text, std::vector<OutputPlace>& places) {
     if (parts.size() != 3 || !is_gang_name(parts[0]) || places.size() == kMaxAskedNodes) {
       return false;
     }
-    const auto out = parsed_number<std::int64_t>(parts[1]);  // as an agent reads it
+    const auto out = parsed_number<std::int64_t>(parts[1]);  // the type that an agent reads
     const auto err = parsed_number<std::int64_t>(parts[2]);
     if (!out || !err || *out < 0 || *err < 0) return false;
     places.push_back({std::string(parts[0]), static_cast<std::uint64_t>(*out),
@@ -196,7 +196,7 @@ GangSpec parse_gang(std::string_view body) {
   GangSpec spec;
   try {
     spec = membership::read_row<GangSpec>(body, {});
-  } catch (const std::exception& error) {  // of JSON, too
+  } catch (const std::exception& error) {  // JSON errors, too
     throw Error(ErrorCode::kInvalidArgument, json_trouble(error));
   }
   const std::string wrong = check_spec(spec);
@@ -252,7 +252,7 @@ std::vector<GangNews> parse_gangs_page(std::string_view body) {
   return all;
 }
 
-// ---- what a client looks at before it submits a gang ----
+// ---- a client's steps before it submits a gang ----
 
 std::int64_t stop_ms_of(std::chrono::milliseconds shutdown_timeout) {
   constexpr std::chrono::milliseconds kOwnEnd{10'000};

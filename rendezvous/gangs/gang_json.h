@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages of the queue: what is asked for and what is answered (docs/internals/nodes.md). Pure.
+// The pages of the queue: requests and answers (docs/internals/nodes.md). Pure.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ inline constexpr char kGangsPath[] = "/v1/gangs";
 inline constexpr std::size_t kMaxGangBytes = std::size_t{1} << 20;  // of a submission
 inline constexpr std::size_t kMaxAskedNodes = 64;
 
-// How far a reader has got in a node's output.
+// A reader's position in a node's output, in bytes.
 struct OutputPlace {
   std::string node;
   std::uint64_t out = 0, err = 0;
 };
 
-// The subject of a request.
+// The parsed target of a request.
 struct GangTarget {
   std::string id;  // empty: all gangs
   bool is_logs = false;
@@ -33,14 +33,14 @@ struct GangTarget {
   std::int64_t wait_ms = 0;
 };
 
-// kGangsPath itself, or what is below it; nullopt: it is no page of the queue.
+// Parses kGangsPath itself or a path below it; nullopt: it is no page of the queue.
 std::optional<GangTarget> parse_gang_target(std::string_view target);
 bool is_gangs_target(std::string_view target);
-// The other way: of a page of output.
+// Makes the target of a page of output.
 std::string logs_target(const std::string& id, const std::vector<OutputPlace>& from,
                         std::optional<std::uint64_t> seen, std::int64_t wait_ms);
 
-// A submission. Throws Error(kInvalidArgument), one line.
+// Parses a submission. Throws Error(kInvalidArgument), one line.
 GangSpec parse_gang(std::string_view body);
 std::string gang_to_json(const GangSpec& spec);
 
@@ -51,7 +51,7 @@ struct NodeOutput {
   std::string reason;
 };
 
-// The line of a 404 that only the queue says.
+// Returns the text of the queue's own 404 answer.
 std::string no_gang_text(std::string_view id);
 
 std::string gang_page(const GangQueue& queue, const GangQueue::Gang& gang);
@@ -59,30 +59,31 @@ std::string gangs_page(const GangQueue& queue);
 std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
                       const std::vector<NodeOutput>& output);
 
-// ---- what a reader of these pages finds in them; throw Error(kProtocol) ----
+// ---- parsing of these pages; throws Error(kProtocol) ----
 
 struct GangNews {
   GangState state;
-  std::size_t before = 0;  // queued gangs that came earlier
+  std::size_t before = 0;  // number of queued gangs that came earlier
   std::uint64_t changes = 0;
-  std::string waits_for;  // of one that is queued
+  std::string waits_for;  // why it waits, if queued
   std::vector<NodeOutput> output;
 };
 
 GangNews parse_gang_page(std::string_view body);
 std::vector<GangNews> parse_gangs_page(std::string_view body);
 
-// ---- what a client looks at before it submits a gang ----
+// ---- a client's steps before it submits a gang ----
 
-// SIGTERM → SIGKILL of a gang whose ddprun has this --shutdown-timeout: it has an end of its own.
+// Returns the time from SIGTERM to SIGKILL for a gang whose ddprun has this --shutdown-timeout.
+// ddprun's own end needs some more time.
 std::int64_t stop_ms_of(std::chrono::milliseconds shutdown_timeout);
 
-// The gang's variables are those of `variables` (NAME=VALUE) that are UTF-8 text. Returns a line
-// for people for each other one, which stays here.
+// Adds the `variables` (NAME=VALUE) that are UTF-8 text to the gang's environment. Returns a line
+// for people for each other one, which is left out.
 std::vector<std::string> take_environment(std::vector<std::string> variables, GangSpec& spec);
 
-// Why a queue would not take it, one line; empty: it would. `keep_back`: how a variable is kept
-// back, for people.
+// Returns why a queue would refuse the gang, one line; empty: it would take it. `keep_back` tells
+// people how to leave a variable out.
 std::string check_submission(const GangSpec& spec, const std::string& keep_back);
 
 }  // namespace ddprun::gangs

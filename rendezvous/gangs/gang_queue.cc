@@ -39,13 +39,13 @@ std::string size_text(const GangState& gang) {
 constexpr int kRetryable = static_cast<int>(ExitCode::kRetryable);
 constexpr int kUnreachable = static_cast<int>(ExitCode::kRendezvousUnreachable);
 
-// Nothing that another node could do changes it.
+// Returns whether the program could not begin, for a reason that other nodes share.
 bool could_not_begin(int exit_code) {
   return exit_code == static_cast<int>(ExitCode::kUsage) || exit_code == kExitNotExecutable ||
          exit_code == kExitNotFound;
 }
 
-// The gang ends with one of these two exit codes; `so_far` was said first.
+// Returns which of two parts' exit codes is the gang's; `so_far` came first.
 int merged(int so_far, int said) {
   if (so_far == 0 || said == 0) return 0;
   if (so_far == kNoExitCode) return said;
@@ -54,12 +54,12 @@ int merged(int so_far, int said) {
   return is_weak && !said_is_weak ? said : so_far;
 }
 
-// A node that has fewer is never one of its nodes.
+// A node with fewer slots never fits the gang.
 int least_slots_of(const GangState& gang) { return std::max(1, gang.slots); }
 
 using membership::read_row, membership::row_of;
 
-// "gangs/17/state" → 17; 0: it is none.
+// Returns 17 for "gangs/17/state"; 0: the key is of no gang.
 std::uint64_t number_of_row(std::string_view key) {
   key.remove_prefix(std::string_view(kGangRows).size());
   const std::size_t slash = key.find('/');
@@ -71,7 +71,7 @@ std::uint64_t number_of_row(std::string_view key) {
 
 BOOST_DESCRIBE_STRUCT(GangQueue::Node, (), (name, owner, user, slots))
 
-// ---- what there is ----
+// ---- look-ups ----
 
 const GangQueue::Gang* GangQueue::find(std::string_view id) const {
   const auto number = numbers_.find(id);
@@ -124,7 +124,7 @@ std::string GangQueue::waits_for(const Gang& gang) const {
   return concat("waits for ", wanted);
 }
 
-// ---- submitted, cancelled ----
+// ---- submitting and cancelling ----
 
 bool GangQueue::may_add(const std::string& owner, std::size_t bytes) const {
   std::size_t num_gangs = 1;
@@ -139,7 +139,8 @@ bool GangQueue::may_add(const std::string& owner, std::size_t bytes) const {
 GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, GangTime time,
                                      GangActions& out) {
   if (const Gang* known = find(spec.id)) {
-    // A gang that has ended has no spec any more: whoever asks again for its answer knows the id.
+    // A gang that has ended has no spec any more. Then the same id and owner mean the same gang:
+    // its client asks again.
     const bool is_same = known->spec ? *known->spec == spec : known->state.owner == owner;
     return is_same ? Verdict::kKnown : Verdict::kOther;
   }
@@ -230,7 +231,7 @@ void GangQueue::node_came(ConnectionId connection, const NodeHello& hello, const
   begin_gangs(time, out);
 }
 
-// Compares what the agent says of its gangs with what is known of them.
+// Compares the gangs that the agent reports with the known ones.
 void GangQueue::meet_parts(Node& node, const NodeHello& hello, GangTime time, GangActions& out) {
   std::map<std::string, HeldPart> held;
   for (const HeldPart& each : hello.gangs) held[each.gang] = each;
@@ -372,7 +373,7 @@ void GangQueue::end_part(Gang& gang, GangPart& part, int exit_code, const std::s
   part.reason = reason;
   const int so_far = gang.state.exit_code;
   gang.state.exit_code = merged(so_far, exit_code);
-  // A part may end well and still tell that output was lost: the first such reason counts.
+  // A part may succeed and still report that output was lost; the first such reason counts.
   const bool is_new_trouble = exit_code == 0 && !reason.empty() && gang.state.reason.empty();
   if (gang.state.exit_code != so_far || is_new_trouble) {
     const bool is_well = exit_code == 0 && reason.empty();
@@ -532,7 +533,7 @@ void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& o
       node.slots = std::clamp(node.slots, 0, kMaxSlots);
       node.away_until = time.now + options_.node_grace;
       node.is_changed = false;
-    } catch (const std::exception& error) {  // of JSON, too
+    } catch (const std::exception& error) {  // JSON errors, too
       lost(row->first, error.what());
     }
   }
@@ -556,7 +557,7 @@ void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& o
       erased_.push_back({gang_row(number, kSpecRow), std::nullopt});
     }
   }
-  // A part's node of which there is no row has its time, too.
+  // A part's node without a row has time to come back, too.
   for (auto& [number, gang] : gangs_) {
     for (const GangPart& part : gang.state.parts) {
       if (part.is_over()) continue;
@@ -606,7 +607,7 @@ void GangQueue::restore_gang(std::uint64_t number, const std::string* spec,
 
 // ---- placing ----
 
-// An agent is believed what it says of its own slots, no more.
+// An agent's strays count at most as many slots as the node has.
 GangPlacing::Slots GangPlacing::used_slots() const {
   Slots used;
   for (const auto& [key, node] : nodes_) {

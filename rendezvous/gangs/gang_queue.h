@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of gangs: who comes, goes, submits and ends in, what is to be said to the nodes out.
-// The rules are in docs/nodes.md. Pure: no I/O, clock or thread.
+// The queue of gangs. It takes events of nodes, gangs and users, and returns messages for nodes.
+// docs/nodes.md has the rules. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ using ConnectionId = std::uint64_t;
 
 struct GangTime {
   Clock::time_point now;
-  std::int64_t wall_ms = 0;  // since 1970, for people
+  std::int64_t wall_ms = 0;  // Unix time in ms, for people
 };
 
 namespace gang_action {
@@ -34,10 +34,10 @@ struct Tell {
   ConnectionId connection = 0;
   QueueMessage message;
 };
-struct Close {  // after what was told
+struct Close {  // after earlier messages
   ConnectionId connection = 0;
 };
-struct Changed {  // whoever waits for news of it
+struct Changed {  // for those who wait for the gang's news
   std::string gang;
 };
 struct Log {
@@ -51,12 +51,12 @@ using GangAction = variants::variant<gang_action::Tell, gang_action::Close, gang
 using GangActions = std::vector<GangAction>;
 
 struct GangQueueOptions {
-  std::chrono::milliseconds node_grace{60'000};  // connection lost → node lost
-  std::chrono::milliseconds lonely{60'000};  // fewer than MIN parts are left → the others stop
+  std::chrono::milliseconds node_grace{60'000};  // from connection lost to node lost
+  std::chrono::milliseconds lonely{60'000};  // with fewer than MIN parts the others stop after this
   std::chrono::milliseconds keep_finished{3'600'000};
-  std::chrono::milliseconds silence{5'000};  // as the agents are told
-  // The bounds of gangs that have not ended: all users', and one user's. So no user keeps others
-  // out.
+  std::chrono::milliseconds silence{5'000};  // sent to the agents
+  // The limits of gangs that have not ended: of all users, and of one user. So no user can fill the
+  // queue alone.
   std::size_t max_gangs = 2'000, max_gangs_of_owner = 1'000;
   std::size_t max_bytes = std::size_t{64} << 20, max_bytes_of_owner = std::size_t{32} << 20;
   std::size_t max_ended = 1'000;
@@ -67,44 +67,44 @@ class GangQueue {
   // A gang and its place in the queue.
   struct Gang {
     std::uint64_t number = 0;
-    std::optional<GangSpec> spec;  // until it has ended
+    std::optional<GangSpec> spec;  // nullopt: it has ended
     GangState state;
-    std::uint64_t changes = 1;  // counts them
+    std::uint64_t changes = 1;  // the number of changes
     std::optional<Clock::time_point> lonely_until, forget_at;
-    bool is_new = true, is_changed = true;  // against its rows
+    bool is_new = true, is_changed = true;  // compared with its rows
   };
 
-  // An agent, of one user on one node.
+  // An agent: one user's on one node.
   struct Node {
     std::string name, owner, user;
     int slots = 0;
-    std::optional<ConnectionId> connection;  // nullopt: it is away, until away_until
+    std::optional<ConnectionId> connection;  // nullopt: away; lost at away_until
     Clock::time_point away_until{};
     std::string instance, version, address;
-    std::map<std::string, int> strays;  // runs there and shall not: gang → slots
-    bool is_changed = true;             // against its row
+    std::map<std::string, int> strays;  // gangs that must not run there: gang → slots
+    bool is_changed = true;             // compared with its row
   };
   using NodeKey = std::pair<std::string, std::string>;  // name, owner
 
   enum class Verdict {
     kTaken,
-    kKnown,  // it is there already, the same one
-    kOther,  // its id is another one's
+    kKnown,  // the same gang was submitted before
+    kOther,  // another gang has its id
     kFull,
     kFullOfOwner,
   };
 
   explicit GangQueue(GangQueueOptions options) : options_(std::move(options)) {}
 
-  // Goes on with what a journal kept. Before all else.
+  // Goes on with the journal's rows. Called before any other function.
   void restore(const journal::Rows& rows, GangTime time, GangActions& out);
 
-  // `spec` has been checked. `owner`: of which agents' it is.
+  // Adds a gang. The caller has checked `spec`. `owner` is the owner of the agents that it may use.
   Verdict submit(GangSpec spec, const std::string& owner, GangTime time, GangActions& out);
-  // False: there is none. `by`: for people.
+  // Returns false if there is no such gang. `by` tells people who cancelled it.
   bool cancel(std::string_view id, const std::string& by, GangTime time, GangActions& out);
 
-  // `hello` has been checked.
+  // The caller has checked `hello`.
   void node_came(ConnectionId connection, const NodeHello& hello, const std::string& owner,
                  const std::string& address, GangTime time, GangActions& out);
   void node_gone(ConnectionId connection, GangTime time, GangActions& out);
@@ -114,18 +114,18 @@ class GangQueue {
   void tick(GangTime time, GangActions& out);
   std::optional<Clock::time_point> next_deadline() const;
 
-  // The rows that differ from those that were taken last.
+  // Returns the rows that changed since the last call.
   journal::Batch take_changes();
 
   const std::map<std::uint64_t, Gang>& gangs() const { return gangs_; }  // oldest first
   const std::map<NodeKey, Node>& nodes() const { return nodes_; }
   const Gang* find(std::string_view id) const;
   const Node* node_of(ConnectionId connection) const;
-  // Slots that gangs of all users take, by the names of nodes.
+  // Returns the slots that gangs of all users take, by the names of nodes.
   std::map<std::string, std::int64_t> used_slots() const;
-  // Queued gangs that came before it.
+  // Counts the queued gangs that came before it.
   std::size_t num_before(const Gang& gang) const;
-  // The reason why a queued gang waits, for people.
+  // Returns the reason why a queued gang waits, for people.
   std::string waits_for(const Gang& gang) const;
 
  private:
@@ -154,7 +154,7 @@ class GangQueue {
                     GangTime time, GangActions& out);
 
   GangQueueOptions options_;
-  std::map<std::uint64_t, Gang> gangs_;                        // by number: the order of submission
+  std::map<std::uint64_t, Gang> gangs_;                        // by number, in order of submission
   std::map<std::string, std::uint64_t, std::less<>> numbers_;  // by id
   std::map<NodeKey, Node> nodes_;
   std::map<ConnectionId, NodeKey> connections_;
@@ -164,35 +164,35 @@ class GangQueue {
   journal::Batch erased_;
 };
 
-// Finds where queued gangs can begin (docs/nodes.md, "The rules of the queue"). A node is fitting
-// for a gang if it would do, were nothing running. It has room if it does now. It is held if a gang
-// that came earlier waits for it: no later one gets it. GangPlacing decides nothing else, and
+// Finds the nodes on which queued gangs can begin (docs/nodes.md, "The rules of the queue"). A node
+// is fitting for a gang if it could run it when free. It has room if it can run it now. It is held
+// if an earlier gang waits for it: no later gang gets it. GangPlacing decides nothing else, and
 // changes no gang.
 class GangPlacing {
  public:
   using Node = GangQueue::Node;
 
-  using Slots = std::map<std::string, std::int64_t>;  // by the names of nodes
+  using Slots = std::map<std::string, std::int64_t>;  // by nodes' names
 
-  // Both outlive it. They change meanwhile only in that gangs begin where place() says.
+  // Both must outlive this. Meanwhile they change only by gangs that begin on the nodes of place().
   GangPlacing(const std::map<GangQueue::NodeKey, Node>& nodes,
               const std::map<std::uint64_t, GangQueue::Gang>& gangs)
       : nodes_(nodes), gangs_(gangs) {}
 
-  // Taken of all nodes: by gangs of all users, and by what runs there and shall not.
+  // Returns the slots in use, by gangs of all users and by gangs that must not run there.
   Slots used_slots() const;
 
-  // The fitting nodes, by name; those that are away, too.
+  // Returns the fitting nodes by name, also those that are away.
   std::vector<const Node*> fitting(const GangState& gang) const;
 
-  // Asked for each queued gang once, in the order of submission. Returns the nodes to begin it on,
-  // the first ones by name; `nullopt`: it waits. If enough nodes are fitting, it holds them from
-  // now on. The parts of all gangs are counted at the first call. A later one walks the nodes of
-  // its owner at most, so that a full queue on a thousand nodes costs milliseconds.
+  // Called once for each queued gang, in the order of submission. Returns the nodes to begin it on,
+  // the first ones by name; `nullopt`: it waits. A waiting gang holds its fitting nodes from now on
+  // if there are enough. The first call counts the parts of all gangs. A later call visits at most
+  // the owner's nodes, so that a full queue on a thousand nodes takes milliseconds.
   std::optional<std::vector<const Node*>> place(const GangState& gang);
 
  private:
-  struct Room {  // on one machine, which agents of several users share
+  struct Room {  // of one machine, which several users' agents may share
     std::int64_t used = 0;
     bool is_held = false;
   };
@@ -203,7 +203,7 @@ class GangPlacing {
   };
   struct Owner {
     std::vector<Place> places;
-    // All of its nodes that have so many slots are held.
+    // All of its nodes with at least so many slots are held.
     int held_from = kMaxSlots + 1;
   };
   using Owners = std::map<std::string, Owner, std::less<>>;
@@ -211,8 +211,8 @@ class GangPlacing {
 
   const std::map<GangQueue::NodeKey, Node>& nodes_;
   const std::map<std::uint64_t, GangQueue::Gang>& gangs_;
-  std::map<std::string, Room, std::less<>> rooms_;  // by the names of nodes
-  std::optional<Owners> owners_;                    // once it was asked for
+  std::map<std::string, Room, std::less<>> rooms_;  // by nodes' names
+  std::optional<Owners> owners_;                    // set by the first owners()
 };
 
 }  // namespace ddprun::gangs

@@ -36,7 +36,7 @@ void each_field(Self& hello, Fields& fields) {
   fields("gangs", hello.gangs);
 }
 
-// In the order of the variants.
+// The types' names, in the order of the variants.
 constexpr std::array<std::string_view, 4> kNodeTypes = {"hello", "started", "ended", "output"};
 constexpr std::array<std::string_view, 6> kQueueTypes = {"welcome", "refused", "start",
                                                          "stop",    "forget",  "output"};
@@ -69,7 +69,7 @@ Message decode(std::string_view text, const std::array<std::string_view, N>& typ
     std::string type;
     reader("type", type);
     return decode_as<Message>(type, reader, types);
-  } catch (const std::exception& error) {  // of JSON, too
+  } catch (const std::exception& error) {  // JSON errors, too
     throw Error(ErrorCode::kProtocol,
                 concat("a message that makes no sense: ", json_trouble(error)));
   }

@@ -18,12 +18,13 @@ namespace ddprun::gangs {
 
 inline constexpr char kNodePath[] = "/v1/node";
 inline constexpr VersionRange kNodeProtocols{1, 1};
-// For one message of a stream: in base64 it fits a string of a page (membership::kMaxTextBytes).
+// The limit of one stream in a message: in base64 it fits a string of a page
+// (membership::kMaxTextBytes).
 inline constexpr std::size_t kMaxOutputBytes = std::size_t{48} << 10;
 inline constexpr std::int64_t kMaxOutputWaitMs = 5'000;
 inline constexpr std::size_t kMaxGangsOfNode = 10'000;
 
-// A gang that runs on the node, or has ended there.
+// A part of a gang that runs on the node, or has ended there.
 struct HeldPart {
   std::string gang;
   int slots = 0;
@@ -37,7 +38,7 @@ BOOST_DESCRIBE_STRUCT(HeldPart, (), (gang, slots, ended, exit_code, reason))
 // ---- agent → ddprund ----
 
 struct NodeHello {
-  VersionRange protocols = kNodeProtocols;  // of one that shares none of ours nothing else is read
+  VersionRange protocols = kNodeProtocols;  // without a shared one nothing else is read
   std::string version, instance, node, user;
   std::int64_t uid = -1;
   int slots = 0;
@@ -57,7 +58,7 @@ struct OutputAnswer {
   std::uint64_t request = 0;
   std::string out, err;  // base64
   std::uint64_t out_next = 0, err_next = 0;
-  std::string reason;  // why there is none; empty: there is, or none yet
+  std::string reason;  // why there is none; empty: there is, or may come
 };
 BOOST_DESCRIBE_STRUCT(OutputAnswer, (), (request, out, err, out_next, err_next, reason))
 using NodeMessage = variants::variant<NodeHello, PartStarted, PartEnded, OutputAnswer>;
@@ -65,7 +66,7 @@ using NodeMessage = variants::variant<NodeHello, PartStarted, PartEnded, OutputA
 // ---- ddprund → agent ----
 
 struct Welcome {
-  int protocol = kNodeProtocols.oldest;  // the newest that both speak
+  int protocol = kNodeProtocols.oldest;  // the newest of both sides
   std::string version;
   std::int64_t silence_ms = 0;
 };
@@ -106,7 +107,7 @@ using QueueMessage =
 
 std::string encode(const NodeMessage& message);
 std::string encode(const QueueMessage& message);
-// Throw Error(kProtocol) that says what is wrong.
+// Throw Error(kProtocol), which says what is wrong.
 NodeMessage decode_node_message(std::string_view text);
 QueueMessage decode_queue_message(std::string_view text);
 

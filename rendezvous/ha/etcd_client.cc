@@ -35,15 +35,15 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::chrono::milliseconds kPause{50};  // before all endpoints are tried again
+constexpr std::chrono::milliseconds kPause{50};  // before the next turn through all endpoints
 constexpr std::int64_t kFirstPage = 16, kLastPage = 512;
-constexpr std::size_t kFullPageBytes = std::size_t{1} << 20;  // a page is not made longer then
-constexpr int kMaxReads = 3;  // of all pages; etcd's history may be cut off meanwhile
+constexpr std::size_t kFullPageBytes = std::size_t{1} << 20;  // pages of so many bytes don't grow
+constexpr int kMaxReads = 3;  // of all pages, if etcd forgets the revision meanwhile
 
 }  // namespace
 
-// Runs Asio's operations one after another, for a thread that waits for each. Each has a time
-// limit, and any thread can end it. One thread at a time, but for cancel().
+// Runs Asio's operations one after another, for a thread that waits for each. Each operation has a
+// time limit, and any thread can cancel it. One thread at a time, except for cancel().
 class BlockingIo {
  public:
   BlockingIo() : work_(io_.get_executor()), door_(std::make_shared<Door>()) { door_->io = &io_; }
@@ -58,7 +58,8 @@ class BlockingIo {
 
   asio::io_context& io() { return io_; }
 
-  // Runs what is under way until `is_done`. False: `limit` passed, or cancel() was called, first.
+  // Runs the operation under way until `is_done`. Returns false if `limit` passed, or cancel() was
+  // called, before.
   bool run_until(const std::function<bool()>& is_done, Deadline limit) {
     while (!is_done()) {
       if (cancelled_ || limit.expired()) return false;
@@ -67,17 +68,17 @@ class BlockingIo {
     return true;
   }
 
-  // Runs the operation to its end. The caller has made sure that it ends, by closing its socket.
+  // Runs the operation to its end, after the caller has closed its socket.
   void drain(const std::function<bool()>& is_done) {
     while (!is_done()) io_.run_one();
   }
 
-  // As look_up() (common/socket.h), but for cancel(), which ends it without an address.
+  // Does as look_up() (common/socket.h), but cancel() ends it, without an address.
   NameLookup look_up(const Endpoint& endpoint, Deadline limit) {
     boost::system::error_code not_numeric;
     asio::ip::make_address(endpoint.host, not_numeric);
     if (!not_numeric) return ddprun::look_up(endpoint, limit);
-    const auto answer = std::make_shared<std::optional<NameLookup>>();  // the io thread's
+    const auto answer = std::make_shared<std::optional<NameLookup>>();  // used by io_ only
     look_up_in_background(endpoint, [answer, door = door_](NameLookup found) {
       const std::lock_guard lock(door->mutex);
       if (door->io == nullptr) return;
@@ -87,16 +88,16 @@ class BlockingIo {
     return {{}, concat("can't resolve host name \"", endpoint.host, "\": no answer in time")};
   }
 
-  // Any thread. From now on nothing is waited for any more.
+  // Any thread. Ends the present wait and all later ones.
   void cancel() {
     cancelled_ = true;
-    asio::post(io_, [] {});  // wakes who waits
+    asio::post(io_, [] {});  // wakes the waiting thread
   }
 
   bool is_cancelled() const { return cancelled_; }
 
  private:
-  // Takes the answer of a look-up's thread, as long as somebody waits for it.
+  // Takes the answer of a look-up's thread while the BlockingIo exists.
   struct Door {
     std::mutex mutex;
     asio::io_context* io = nullptr;  // guarded by mutex
@@ -104,30 +105,30 @@ class BlockingIo {
 
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  const std::shared_ptr<Door> door_;  // second owners: look-ups that nobody waits for
+  const std::shared_ptr<Door> door_;  // shared with look-ups that outlive this
   std::atomic<bool> cancelled_{false};
 };
 
-// One endpoint's trouble: "connection refused". Others may do better.
+// A problem of one endpoint: "connection refused". Another endpoint may work.
 class EndpointTrouble : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// An answer, or a stream as a whole, is longer than its limit.
+// Thrown if an answer, or a whole stream, is longer than its limit.
 class AnswerTooLong : public Error {
  public:
   explicit AnswerTooLong(const std::string& what) : Error(ErrorCode::kProtocol, what) {}
 };
 
 // One HTTP/1.1 connection to one etcd's JSON gateway, kept open between requests. Blocking; one
-// thread at a time. Every call throws EndpointTrouble, after which this object is of no use any
-// more. So it is after Error(kProtocol): that is no HTTP; AnswerTooLong; Error(kAborted):
-// io.cancel() was called.
+// thread at a time. Every call may throw EndpointTrouble, AnswerTooLong, Error(kProtocol) if the
+// answer is no HTTP, or Error(kAborted) after io.cancel(). After any of them this object can't be
+// used any more.
 class EtcdConnection {
  public:
-  // Connects. `silence_limit`: what connecting, writing a request, and each wait for more of an
-  // answer may take. `deadline`: all of it.
+  // Connects until `deadline`. `silence_limit` applies to connecting, to writing a request, and to
+  // each wait for more of an answer.
   EtcdConnection(BlockingIo& io, const Endpoint& endpoint, const security::TlsContext& tls,
                  std::chrono::milliseconds silence_limit, Deadline deadline)
       : io_(io), endpoint_(endpoint), silence_limit_(silence_limit), wire_(tcp::socket(io.io())) {
@@ -157,13 +158,14 @@ class EtcdConnection {
     return {answer_.status(), std::move(answer_.body())};
   }
 
-  // Whether the other side ended the connection before anything of the last post()'s answer was
-  // there.
+  // Returns whether the other side ended the connection before any byte of the last post()'s answer
+  // came.
   bool ended_unanswered() const { return ended_unanswered_; }
   bool is_reusable() const { return reusable_; }
 
-  // An answer that goes on: its status, then its lines. nullopt: `deadline` has passed; a line may
-  // take until then, whatever `silence_limit` is. Nothing else can be asked afterwards.
+  // begin_stream() begins an endless answer and returns its status; next_line() returns its lines.
+  // nullopt: `deadline` has passed; `silence_limit` doesn't apply to lines. Afterwards the
+  // connection takes no further request.
   unsigned begin_stream(const std::string& path, const std::string& body, Deadline deadline) {
     reusable_ = false;
     send(path, body, kMaxStreamBytes, deadline);
@@ -226,7 +228,7 @@ class EtcdConnection {
         soon(deadline));
   }
 
-  // False: `deadline` passed.
+  // Returns false if `deadline` passed.
   bool read_some(Deadline deadline) {
     const auto error =
         wait([this](auto done) { answer_.async_read_some(wire_, std::move(done)); }, deadline);
@@ -240,7 +242,7 @@ class EtcdConnection {
     return Deadline(std::min(deadline.at(), Clock::now() + silence_limit_));
   }
 
-  // nullopt: `limit` passed, and the connection is closed.
+  // Returns the operation's result. nullopt: `limit` passed, and the connection is closed.
   template <typename Begin>
   std::optional<error_code> wait(const Begin& begin, Deadline limit) {
     std::optional<error_code> result;
@@ -299,9 +301,9 @@ class EtcdConnection {
   http::AnswerReader answer_;
   bool reusable_ = true;
   bool ended_unanswered_ = false;
-  // The likely reason if it ends the connection now; empty once it has answered.
+  // The likely reason if etcd ends the connection now; empty once it has answered.
   const char* end_means_ = " before it answered: an etcd that wants TLS does that (--ha-ca)";
-  std::chrono::milliseconds waited_{0};  // in vain
+  std::chrono::milliseconds waited_{0};  // the time of the last wait without an answer
 };
 
 namespace {
@@ -326,7 +328,7 @@ class EtcdClient::Impl {
     DDPRUN_CHECK(!options_.endpoints.empty());
   }
 
-  // `parse` makes the call's result of the answer's body. Ends at `limit`, too.
+  // `parse` turns the answer's body into the call's result. The call also ends at `limit`.
   template <typename Parse>
   auto ask(const char* path, const std::string& body, Parse parse,
            Deadline limit = Deadline::after(std::chrono::hours(1))) {
@@ -436,10 +438,10 @@ class EtcdClient::Impl {
     return std::move(answer->body);
   }
 
-  // Whether `key` was erased by `deadline`. false also if etcd can't tell any more.
+  // Returns whether `key` was erased until `deadline`; false also if the watch ended.
   bool watch(const std::string& key, std::int64_t from_revision, Deadline deadline) {
     if (!connection_->is_reusable()) connect(deadline);
-    // A watch uses its connection up.
+    // The connection can't be used after a watch.
     const std::unique_ptr<EtcdConnection> connection = std::move(connection_);
     try {
       const unsigned status =
@@ -452,7 +454,7 @@ class EtcdClient::Impl {
       }
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kAborted) throw;
-      throw EndpointTrouble(error.what());  // keys are asked for all the same
+      throw EndpointTrouble(error.what());  // the caller asks for the key again
     }
     return false;
   }
@@ -484,7 +486,7 @@ class EtcdClient::Impl {
 
   const EtcdOptions options_;
   BlockingIo io_;
-  std::size_t current_ = 0;  // of endpoints: the one that answered last
+  std::size_t current_ = 0;  // index of the endpoint that answered last
   std::unique_ptr<EtcdConnection> connection_;
 };
 
@@ -535,7 +537,7 @@ void EtcdClient::compact(std::int64_t revision) {
   try {
     impl_->ask("/v3/kv/compaction", compaction_request(revision), parse_done);
   } catch (const EtcdRefusal& refusal) {
-    if (!refusal.is_out_of_range()) throw;  // somebody did it
+    if (!refusal.is_out_of_range()) throw;  // another process has compacted
   }
 }
 

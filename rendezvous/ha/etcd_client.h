@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An etcd (v3, 3.4 or later), over its JSON gateway: keys, leases, transactions. Blocking; one
-// thread at a time, but for cancel().
+// A client of etcd (v3 API, 3.4 or later) over its JSON gateway: keys, leases, transactions.
+// Blocking; one thread at a time, except for cancel().
 #pragma once
 
 #include <chrono>
@@ -19,21 +19,21 @@ namespace ddprun::ha {
 
 struct EtcdOptions {
   std::vector<Endpoint> endpoints;  // members of one cluster; at least one
-  security::TlsContext tls;         // null: without; a certificate is for its endpoint's host
-  // An endpoint that says nothing for so long is left for the next one. That holds while it is
-  // connected to, while a request is written, and in each wait for more of its answer.
+  security::TlsContext tls;         // null: no TLS; certificates must name their endpoint's host
+  // If an endpoint is silent for so long, the client goes to the next one. The limit applies to
+  // connecting, to writing a request, and to each wait for more of an answer.
   std::chrono::milliseconds request_limit{1'000};
-  // For one call: until then it tries the endpoints in turn, again and again.
+  // The limit of one call, which tries the endpoints in turn, again and again.
   std::chrono::milliseconds call_limit{3'000};
 };
 
-// Every call begins with the endpoint that answered last. Each throws
-//  - Error(kUnavailable): no endpoint did it; one line names each and what happened. The request
-//    may have taken effect, or may still do so. Also where etcd refuses: "mvcc: database space
+// Every call begins with the endpoint that answered last, and may throw
+//  - Error(kUnavailable): no endpoint did the request; one line has each endpoint's problem. The
+//    request may have taken effect, or may still do so. Also if etcd refuses: "mvcc: database space
 //    exceeded";
-//  - Error(kProtocol): what answers there (each of them) is no etcd;
+//  - Error(kProtocol): the endpoints answer, but none is an etcd;
 //  - Error(kAborted): cancel() was called.
-// A request that was not answered is made again at the next endpoint.
+// A request without an answer is sent again to the next endpoint.
 class EtcdClient : public KeyStore {
  public:
   explicit EtcdClient(EtcdOptions options);
@@ -41,24 +41,24 @@ class EtcdClient : public KeyStore {
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // Its id. One whose answer was lost ends by itself after `ttl`.
+  // Returns the lease's id. If the answer is lost, the lease ends by itself after `ttl`.
   std::int64_t grant_lease(std::chrono::seconds ttl);
   bool keep_alive(std::int64_t lease,
-                  Deadline limit = Deadline::after(std::chrono::hours(1)));  // false: it is over
-  void revoke(std::int64_t lease);                                           // or it was over
+                  Deadline limit = Deadline::after(std::chrono::hours(1)));  // false: it has ended
+  void revoke(std::int64_t lease);                                           // no error if ended
 
   TxnResult change_if(const std::vector<Guard>& guards,
                       const std::vector<KeyChange>& changes) override;
   std::vector<KeyValue> get_prefix(const std::string& prefix) override;
   void compact(std::int64_t revision) override;
-  // As of now.
+  // Returns the present value.
   std::optional<KeyValue> get(const std::string& key,
                               Deadline limit = Deadline::after(std::chrono::hours(1)));
 
-  // Returns when `key`, which was there at `after_revision`, has been erased since, at once where
-  // it has been already; or at the deadline. Waits for etcd's word, doesn't ask again and again. A
-  // member that has lost the others is silent for ever and can't be told from a quiet one. Give it
-  // seconds, and call again, which asks the majority first.
+  // Waits until `key`, which existed at `after_revision`, has been erased, or until the deadline.
+  // It uses etcd's watch and doesn't poll. A member that has lost the others is silent for ever,
+  // just like one without news. So callers should wait for seconds only and call again: each call
+  // asks the majority first.
   void await_erased(const std::string& key, std::int64_t after_revision, Deadline deadline);
 
   void cancel() override;

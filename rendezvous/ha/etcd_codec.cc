@@ -93,7 +93,7 @@ EtcdRefusal refusal_of(const json::object& error) {
           one_line(std::string_view(message).substr(0, kMaxShownBytes))};
 }
 
-// A stream's answers are wrapped; a refusal inside it comes with HTTP's "200 OK".
+// Unwraps a stream's answer. A refusal in a stream comes with HTTP's "200 OK".
 json::object result_of(std::string_view line) {
   json::object outer = object_of(line);
   if (const json::object* error = object_at(outer, "error")) throw refusal_of(*error);
@@ -164,7 +164,7 @@ bool EtcdRefusal::is_passing() const {
 
 std::string end_of_prefix(std::string prefix) {
   while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
-  if (prefix.empty()) return std::string(1, '\0');  // all of them
+  if (prefix.empty()) return std::string(1, '\0');  // no end: all keys
   prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
   return prefix;
 }
@@ -185,7 +185,7 @@ std::string txn_request(const std::vector<Guard>& guards, const std::vector<KeyC
     };
     if (guard.create_revision) add("CREATE", "create_revision", *guard.create_revision);
     if (guard.mod_revision) add("MOD", "mod_revision", *guard.mod_revision);
-    // Whole, so that etcd asks its other members also where nothing is to be changed.
+    // A full read, so that etcd asks its other members even if nothing is to be changed.
     failure.push_back(json::object{{"request_range", range_object(guard.key, {}, 0, 0)}});
   }
   for (const KeyChange& change : changes) success.push_back(change_object(change));

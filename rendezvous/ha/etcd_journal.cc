@@ -19,8 +19,8 @@ namespace {
 
 constexpr char kInline = 'v', kBlob = 'b';
 
-// Before a row in a log: the sizes of its key and its content, in 32 bits each, the high byte
-// first.
+// A log has a head before each row: the sizes of its key and its content, 32 bits each, the high
+// byte first.
 constexpr std::size_t kHeadBytes = 8;
 constexpr std::uint32_t kErased = 0xffffffff;  // in place of the content's size
 
@@ -48,7 +48,7 @@ void visit_prefix(const Keys& keys, const std::string& prefix, Visit visit) {
   }
 }
 
-// nullopt: they are not all there, or not as they were.
+// Returns the bytes; nullopt: parts are missing or changed.
 std::optional<std::string> join_parts(const Keys& keys, const std::string& prefix,
                                       const Parts& parts) {
   std::string bytes;
@@ -189,8 +189,8 @@ TxnResult EtcdJournal::change(std::int64_t number, std::vector<KeyChange> change
   return store_->change_if({leader_, {clock_key(prefix_), {}, clock_revision_}}, changes);
 }
 
-// Something else than a leader may change the keys, such as a backup that was put back. This
-// process doesn't know then what is there: it counts as deposed.
+// The keys may be changed by something other than a leader, e.g. by restoring a backup. Then this
+// process doesn't know etcd's content, and counts as deposed.
 void EtcdJournal::follow(const TxnResult& refused, std::int64_t first, std::int64_t last) {
   const std::optional<KeyValue>& leader = refused.found.at(0);
   const std::optional<KeyValue>& clock = refused.found.at(1);
@@ -222,13 +222,13 @@ void EtcdJournal::take(Step step) {
     clock_revision_ = result.revision;
     last_taken_ = number;
   } else {
-    follow(result, number, number);  // an attempt whose answer was lost
+    follow(result, number, number);  // the answer of this attempt was lost
   }
   if (step.taken) step.taken();
   compact_at_times();
 }
 
-// The step has been taken, whatever becomes of this.
+// An error is only logged: the step has been taken.
 void EtcdJournal::compact_at_times() {
   if (bytes_since_compaction_ < limits_.compact_after_bytes) return;
   bytes_since_compaction_ = 0;
@@ -239,7 +239,7 @@ void EtcdJournal::compact_at_times() {
   }
 }
 
-// Whether the step that was not answered has taken effect; if it hasn't, it can't any more.
+// Finds out whether the step without an answer has taken effect. If it hasn't, it can't any more.
 void EtcdJournal::settle() {
   if (!unsure_) return;
   const TxnResult result = change(++number_, {});
@@ -247,7 +247,7 @@ void EtcdJournal::settle() {
     clock_revision_ = result.revision;
     last_taken_ = number_;
   } else {
-    follow(result, unsure_->number, number_);  // that step, or an earlier try to settle it
+    follow(result, unsure_->number, number_);  // that step, or an earlier attempt to settle it
   }
   if (last_taken_ == unsure_->number && unsure_->taken) unsure_->taken();
   unsure_.reset();
@@ -285,9 +285,10 @@ std::vector<KeyChange> EtcdJournal::changes_of(const journal::Batch& rows) const
   return changes;
 }
 
-// The batch, with the values that are kept in place of the rows' contents.
+// Writes large contents as blobs. Returns the batch with stored values (encode_row()) instead of
+// contents.
 journal::Batch EtcdJournal::store_large_rows(const journal::Batch& batch) {
-  std::map<std::string, std::optional<std::string>> rows;  // a key may be there more than once
+  std::map<std::string, std::optional<std::string>> rows;  // a key may come more than once
   std::map<std::string, const journal::RowChange*> last;
   for (const journal::RowChange& row : batch) last[row.key] = &row;
   for (const auto& [key, row] : last) {
@@ -314,7 +315,7 @@ void EtcdJournal::write_parts(const std::string& prefix, std::string_view bytes)
   }
 }
 
-// Erases what is of no use to anybody: each leader would read it again.
+// Erases useless keys, which each new leader would read again.
 void EtcdJournal::tidy() {
   if (log_is_dirty_) {
     take({{{log_prefix(prefix_), std::nullopt, 0, true}}, [this] { log_is_dirty_ = false; }});
@@ -337,7 +338,7 @@ void EtcdJournal::write_log(const journal::Batch& rows) {
           note_rows(rows);
           log_ = rows;
         }});
-  // The batch is kept. An error that stops carrying it out stops the next commit, too.
+  // The batch is kept. If carrying it out fails now, the next commit tries it again, and throws.
   try {
     carry_out_log();
   } catch (const Error& error) {
@@ -396,11 +397,12 @@ void EtcdJournal::add_rubbish(Step& step) {
   };
 }
 
-// ---- what earlier leaders left ----
+// ---- reading earlier leaders' rows ----
 
 journal::Content EtcdJournal::load() {
   DDPRUN_CHECK(!loaded_);
-  // From here on nobody else changes anything, unless we are deposed: then commit() says so.
+  // From here on no other process changes the keys, unless this one is deposed: then commit()
+  // throws.
   check_leadership();
   Keys keys;
   for (KeyValue& key : store_->get_prefix(prefix_ + "/")) {
@@ -435,14 +437,13 @@ void EtcdJournal::read_clock(const Keys& keys, journal::Content& content) {
   }
   number_ = clock->number;
   if (!boot_.empty() && clock->boot == boot_) return;
-  // Its clock showed monotonic_ns at the last commit, not later than now: what was N seconds ahead
-  // then is at most that far ahead now. So no deadline comes earlier than it was meant; it comes
-  // later by the time since that commit.
+  // The earlier leader's clock showed monotonic_ns at its last commit. That moment is taken as now.
+  // So no deadline comes too early; each comes later by the time since that commit.
   content.clock_shift =
       Clock::now().time_since_epoch() - std::chrono::nanoseconds(clock->monotonic_ns);
 }
 
-// A log that counts is as good as the rows that it is about.
+// A valid log replaces the rows that it contains.
 void EtcdJournal::read_log(const Keys& keys, journal::Rows& stored, journal::Content& content) {
   visit_prefix(keys, log_prefix(prefix_),
                [&](const std::string&, const KeyValue&) { log_is_dirty_ = true; });
@@ -473,7 +474,7 @@ void EtcdJournal::read_rows(const Keys& keys, const journal::Rows& stored,
     std::optional<std::string> bytes;
     if (row && row->blob.empty()) {
       bytes = std::move(row->content);
-    } else if (row && kept.insert(row->blob).second) {  // one that two rows have is damage
+    } else if (row && kept.insert(row->blob).second) {  // a blob of two rows is damage
       bytes = join_parts(keys, blob_prefix(prefix_, row->blob), row->parts);
     }
     if (!bytes) {
@@ -488,7 +489,7 @@ void EtcdJournal::read_rows(const Keys& keys, const journal::Rows& stored,
   for (const auto& [name, blob] : blobs_) kept.insert(blob);
   visit_prefix(keys, blobs_prefix(prefix_), [&](const std::string& name, const KeyValue&) {
     std::string blob = name.substr(0, name.find('/'));
-    // If the clock's row is lost, no new blob gets the name of one that is there.
+    // Even if the clock's row is lost, no new blob may get an existing id.
     number_ = std::max(number_, number_of_blob(blob).value_or(0));
     if (!kept.contains(blob)) loose_blobs_.insert(std::move(blob));
   });

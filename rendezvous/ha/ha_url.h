@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --ha=etcd://HOST:PORT,…/PREFIX. Pure.
+// Parses --ha=etcd://HOST:PORT,…/PREFIX. Pure.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace ddprun::ha {
 
 struct HaUrl {
   std::vector<Endpoint> endpoints;  // members of one etcd cluster; default port 2379
-  std::string prefix;               // "/ddprun" by default; begins with "/", ends with none
+  std::string prefix;               // begins with "/", doesn't end with it; by default "/ddprun"
 };
 
-// Throws Error(kInvalidArgument): "etcd: …", what is wrong with `text`.
+// Throws Error(kInvalidArgument), which says what is wrong with `text`.
 HaUrl parse_ha_url(std::string_view text);
 
 }  // namespace ddprun::ha

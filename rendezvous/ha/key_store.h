@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that several processes share, with etcd's revisions: what a journal is kept in. EtcdClient,
-// or what a test puts in its place.
+// Keys that several processes share, with etcd's revisions. A shared journal is kept there. It is
+// an EtcdClient or a test's class.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct KeyValue {
   std::string key, value;
   std::int64_t create_revision = 0;
   std::int64_t mod_revision = 0;
-  std::int64_t lease = 0;  // 0: none
+  std::int64_t lease = 0;  // 0: no lease
 
   friend bool operator==(const KeyValue&, const KeyValue&) = default;
 };
 
-// Holds while the key was created, and changed last, by these revisions; 0: while there is no such
-// key; nullopt: whatever it is.
+// Holds if the key was created, and last changed, by these revisions. 0: holds if there is no such
+// key. nullopt: any revision.
 struct Guard {
   std::string key;
   std::optional<std::int64_t> create_revision = {};
@@ -30,14 +30,14 @@ struct Guard {
 struct KeyChange {
   std::string key;
   std::optional<std::string> value;  // nullopt: it is erased
-  std::int64_t lease = 0;            // the key ends with it; 0: none
+  std::int64_t lease = 0;            // the key is erased at its end; 0: none
   bool all_with_prefix = false;      // erases every key that begins with `key`, too
 };
 
 struct TxnResult {
-  bool held = false;          // the guards did, and all changes were made; else none was
-  std::int64_t revision = 0;  // of these changes, or the last one there was
-  // If they didn't hold: the key of each guard as it is.
+  bool held = false;          // the guards held, and all changes were made; else none was
+  std::int64_t revision = 0;  // of these changes, or else the last revision
+  // If they didn't hold: each guard's key as it is now.
   std::vector<std::optional<KeyValue>> found;
 };
 
@@ -45,25 +45,24 @@ class KeyStore {
  public:
   virtual ~KeyStore() = default;
 
-  // All changes, or none, where every guard holds; without changes it says whether they hold. As of
-  // now: the cluster's majority is asked. At most 128 guards, 128 changes (no key twice), and about
-  // 1.5 MB of keys and values: etcd's own limits.
-  // An attempt that was not answered, and is made again, may have changed the guards' keys itself.
-  // Then `held` is false, and `found` shows the change (a key with the caller's own lease or
-  // value). Such an attempt can also be carried out late, after this call has returned or thrown,
-  // for as long as its guards hold. A caller that minds has a guard on a key that each change
-  // changes.
+  // Makes all changes if every guard holds, else none. Without changes it only tells whether they
+  // hold. The cluster's majority is asked, so the answer is up to date. At most 128 guards, 128
+  // changes (no key twice), and about 1.5 MB of keys and values: etcd's own limits. An attempt
+  // without an answer, which is then repeated, may have changed the guards' keys itself. Then
+  // `held` is false, and `found` shows the change (a key with the caller's own lease or value).
+  // Such an attempt can also take effect late, after this call has returned or thrown, as long as
+  // its guards hold. To prevent that, a caller guards a key that each change changes.
   virtual TxnResult change_if(const std::vector<Guard>& guards,
                               const std::vector<KeyChange>& changes) = 0;
 
-  // All keys that begin with it, as they were at one moment not before the call, in their order. In
-  // memory at once.
+  // Returns all keys that begin with `prefix`, in order, as they were at one moment during the
+  // call. All of them are in memory at once.
   virtual std::vector<KeyValue> get_prefix(const std::string& prefix) = 0;
 
-  // Values from before `revision` may be forgotten, and their space used again.
+  // Allows the store to forget values from before `revision`, and to reuse their space.
   virtual void compact(std::int64_t revision) = 0;
 
-  // Any thread: ends the call that is under way; all later ones throw.
+  // Any thread. Ends the call under way; all later calls throw.
   virtual void cancel() = 0;
 };
 

@@ -21,20 +21,20 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
 namespace {
-constexpr std::chrono::milliseconds kRetry{200};  // where etcd does not answer
+constexpr std::chrono::milliseconds kRetry{200};  // if etcd does not answer
 constexpr std::chrono::milliseconds kAfterVainTerm{1'000};
 constexpr std::chrono::milliseconds kGiveUpLimit{1'000};
 constexpr std::chrono::milliseconds kRenewalRetry{50};
 constexpr int kRenewalsPerLease = 3;
 
-// A renewal has time for two tries before the lease is over, each at two endpoints or more.
+// A renewal has time for two attempts before the lease ends, each at two endpoints or more.
 EtcdOptions hurried(EtcdOptions etcd, std::chrono::milliseconds lease) {
   etcd.call_limit = lease / kRenewalsPerLease;
   etcd.request_limit = std::min(etcd.request_limit, etcd.call_limit / 2);
   return etcd;
 }
 
-// Into a header goes what is an endpoint; empty: it isn't.
+// Returns the name if it is an endpoint, fit for an HTTP header; else "".
 std::string checked_name(const std::string& name) {
   const auto endpoint = name.size() < 512 ? parse_endpoint(name, 0) : std::nullopt;
   return endpoint ? to_string(*endpoint) : std::string();
@@ -86,12 +86,12 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
  private:
   struct Lease {
     std::int64_t id = 0;
-    Clock::time_point end;  // by our clock, which began before etcd's
+    Clock::time_point end;  // by our clock, counted from before etcd's
   };
-  // The leader's key is ours.
+  // The leadership that this process has won.
   struct Won {
     Lease lease;
-    std::int64_t epoch = 0;  // the revision by which the key was created
+    std::int64_t epoch = 0;  // the key's create_revision
   };
 
   void await_end_of(const KeyValue& leader) {
@@ -106,7 +106,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
         });
       }
     }
-    // A member that is gone without a word is silent, as one that has no news.
+    // A member that is down is silent, just like one without news, so the wait is short.
     client_.await_erased(key_, leader.mod_revision,
                          Deadline::after(options_.lease / kRenewalsPerLease));
   }
@@ -120,7 +120,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
       result = client_.change_if({{.key = key_, .create_revision = 0}},
                                  {{key_, options_.name, won.lease.id}});
     } catch (...) {
-      give_up(won.lease.id);  // it may have been done: nobody would lead until the lease's end
+      give_up(won.lease.id);  // if the key was written, nobody could lead until the lease's end
       throw;
     }
     if (result.held) {
@@ -128,7 +128,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
       return won;
     }
     const auto& leader = result.found.at(0);
-    if (leader && leader->lease == won.lease.id) {  // an attempt whose answer was lost
+    if (leader && leader->lease == won.lease.id) {  // the answer of this attempt was lost
       won.epoch = leader->create_revision;
       return won;
     }
@@ -136,7 +136,8 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     return std::nullopt;
   }
 
-  // One term. The lease is renewed while the earlier terms' journal is read: that may take long.
+  // Holds the leadership for one term. The lease is renewed while the earlier terms' rows are read,
+  // which may take long.
   void hold(Won won) {
     told_.clear();
     {
@@ -148,7 +149,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
                                                 concat("etcd's ", options_.prefix), options_.prefix,
                                                 won.epoch);
     EtcdJournal& reading = *writer;
-    std::mutex handed_over;  // `reading` may be gone once it is unlocked
+    std::mutex handed_over;  // after it `reading` may be destroyed
     bool has_read = false;
     std::thread reader = start_quiet_thread("etcd-load", [&] {
       try {
@@ -185,10 +186,11 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
       }
     }
     give_up(won.lease.id);
-    if (!announced) wait(kAfterVainTerm);  // another one may do better
+    if (!announced) wait(kAfterVainTerm);  // another ddprund may succeed
   }
 
-  // Why it is over; empty: this object is being destroyed.
+  // Renews the lease until the term is over. Returns why it is over; empty: this object is being
+  // destroyed.
   std::string renew_until_over(Won& won) {
     Lease& lease = won.lease;
     Clock::time_point next = lease.end - options_.lease + options_.lease / kRenewalsPerLease;
@@ -212,7 +214,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
         return over(concat("its own event loop has not run for ", options_.lease.count(), " s"));
       }
       try {
-        // Somebody may erase the key by hand. Then another one leads while the lease lives on.
+        // A person may erase the key. Then another ddprund leads, although the lease lives on.
         const std::optional<KeyValue> leader = client_.get(key_, Deadline(lease.end));
         if (!leader || leader->create_revision != won.epoch) {
           return over(concat("its key ", key_, " in etcd is gone"));
@@ -230,13 +232,14 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // So that nobody has to wait for the lease's end. `client_` may have been cancelled.
+  // Revokes the lease, so that others needn't wait for its end. It uses a new client, since
+  // `client_` may be cancelled.
   void give_up(std::int64_t lease) {
     EtcdOptions etcd = options_.etcd;
     etcd.call_limit = kGiveUpLimit;
     try {
       EtcdClient(std::move(etcd)).revoke(lease);
-    } catch (const std::exception&) {  // it ends by itself
+    } catch (const std::exception&) {  // the lease ends by itself
     }
   }
 
@@ -256,14 +259,14 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  // True: this object is being destroyed.
+  // Returns true if this object is being destroyed.
   bool wait(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
     return wakes_.wait_for(lock, time, [this] { return stopping_; });
   }
 
-  // False: the io thread has not run for a lease's time, so nobody is served, and another one
-  // should lead. Asks it for the next beat.
+  // Returns false if the I/O thread has not run for a lease's time: then no agent is served, and
+  // another ddprund should lead. Asks the thread for the next beat.
   bool has_io_beaten() {
     const std::lock_guard lock(mutex_);
     if (beat_asked_at_) return Clock::now() - *beat_asked_at_ < options_.lease;
@@ -271,7 +274,8 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     return true;
   }
 
-  // A process that can't serve must not ask to lead. False: this object is being destroyed.
+  // Waits until the I/O thread runs: a process that can't serve must not try to lead. Returns false
+  // if this object is being destroyed.
   bool await_io() {
     std::unique_lock lock(mutex_);
     if (!beat_asked_at_) ask_io();
@@ -279,7 +283,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     return !stopping_;
   }
 
-  // With mutex_.
+  // Called with mutex_ locked.
   void ask_io() {
     beat_asked_at_ = Clock::now();
     asio::post(io_, [self = shared_from_this()] {
@@ -299,19 +303,19 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
   asio::io_context& io_;
   const LeadershipOptions options_;
   const std::string key_;
-  Handlers handlers_;        // io thread only; empty: nobody is called any more
-  EtcdClient client_;        // thread only, but for its cancel()
-  std::string told_;         // thread only: whom this one stands by; the last word of it
-  std::string vain_;         // thread only: why it could not lead when it was its turn, as said
+  Handlers handlers_;        // I/O thread only; empty: no handler is called any more
+  EtcdClient client_;        // thread only, except for cancel()
+  std::string told_;         // thread only: the last leader that `stands_by` got
+  std::string vain_;         // thread only: the last logged reason why it could not lead
   bool in_trouble_ = false;  // thread only: etcd did not answer
 
   std::mutex mutex_;
   std::condition_variable wakes_;
   // Guarded by mutex_.
   bool stopping_ = false;
-  std::string ended_;                               // why the term is to end; empty: it isn't
-  std::int64_t epoch_ = 0;                          // of this term, once `leads` was posted; else 0
-  std::optional<Clock::time_point> beat_asked_at_;  // the io thread has not run since
+  std::string ended_;                               // why the term must end; empty: it goes on
+  std::int64_t epoch_ = 0;                          // this term's, once `leads` was posted; else 0
+  std::optional<Clock::time_point> beat_asked_at_;  // set: the I/O thread has not run since then
 };
 
 Leadership::Leadership(asio::io_context& io, LeadershipOptions options, Handlers handlers)

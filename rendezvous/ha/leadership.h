@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of several ddprunds leads: the one whose lease in etcd holds the leader's key
-// (docs/internals/ha.md has the argument why two can't both act).
+// Decides which of several ddprunds leads: the one whose lease in etcd has the leader's key.
+// docs/internals/ha.md explains why two can't both act.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,43 +19,44 @@ namespace ddprun::ha {
 
 struct LeadershipOptions {
   EtcdOptions etcd;
-  std::string prefix;             // of all keys, "/ddprun"
-  std::chrono::seconds lease{3};  // without a renewal for so long another one may lead
-  std::string name;               // HOST:PORT: what the others are told while this one leads
+  std::string prefix;             // of all keys: "/ddprun"
+  std::chrono::seconds lease{3};  // without a renewal it ends after this time
+  std::string name;               // HOST:PORT of this ddprund, told to the others while it leads
 };
 
-// The time from one ddprund's beginning to lead until it doesn't.
+// A period in which one ddprund leads.
 struct Term {
-  std::int64_t epoch = 0;                        // greater than every earlier term's
-  std::unique_ptr<journal::BatchWriter> writer;  // throws Deposed once others may lead
-  journal::Content content;                      // what earlier terms left
+  std::int64_t epoch = 0;                        // larger than in every earlier term
+  std::unique_ptr<journal::BatchWriter> writer;  // throws Deposed once another may lead
+  journal::Content content;                      // rows of earlier terms
 };
 
 class Leadership {
  public:
-  // Called from the io context. Each `leads` is followed by one `over`, but for the last one if
-  // this object is destroyed. From then on nothing may be said to agents.
+  // Called from the I/O context. One `over` follows each `leads`, unless this object is destroyed.
+  // After `over` nothing may be sent to agents.
   struct Handlers {
     std::function<void(Term)> leads;
     std::function<void(const std::string& why)> over;
-    std::function<void(const std::string& leader)>
-        stands_by;                                            // its name; each time that it changes
-    std::function<void(const std::string& trouble)> etcd_is;  // empty: it answers again
+    std::function<void(const std::string& leader)> stands_by;  // the leader's name, at each change
+    std::function<void(const std::string& trouble)> etcd_is;   // empty: etcd answers again
   };
 
-  // Asks for the leadership until destroyed, with a thread of its own.
+  // Tries to lead until destroyed, in a thread of its own.
   Leadership(boost::asio::io_context& io, LeadershipOptions options, Handlers handlers);
-  // Gives it up: another one may lead at once. The writer of its term must be gone.
+  // Gives the leadership up, so that another ddprund may lead at once. The term's writer must be
+  // destroyed before.
   ~Leadership();
   Leadership(const Leadership&) = delete;
   Leadership& operator=(const Leadership&) = delete;
 
-  // Ends the term of this epoch, by `over`: its writer was deposed. A later one goes on.
+  // Ends the term of this epoch, followed by `over`; called when its writer was deposed. A later
+  // term isn't affected.
   void resign(std::int64_t epoch, const std::string& why);
 
  private:
   class Impl;
-  const std::shared_ptr<Impl> impl_;  // second owners: the thread, what it has posted
+  const std::shared_ptr<Impl> impl_;  // shared with the thread and with posted calls
   std::thread thread_;
 };
 

@@ -21,7 +21,8 @@ bool is_numeric(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
-// "[::1]:80" is "::1", "head:80" is "head". Empty: it is no name with a port or without.
+// Returns "::1" for "[::1]:80", "head" for "head:80". Empty: the text is no name, with or without a
+// port.
 std::string_view without_port(std::string_view host) {
   const bool is_bracketed = host.starts_with('[');
   const std::size_t end = std::min(host.find(is_bracketed ? ']' : ':'), host.size());
@@ -33,10 +34,10 @@ std::string_view without_port(std::string_view host) {
   return is_bracketed ? host.substr(1, end - 1) : host.substr(0, end);
 }
 
-// False where it has been closed meanwhile: nobody gets the answer then. An address of IPv4 on a
-// listener of both families is a mapped one.
 }  // namespace
 
+// If the socket was closed meanwhile, nobody gets the answer. An IPv4 address on a listener of both
+// families is a mapped one.
 bool is_over_loopback(int socket) {
   try {
     return local_address(socket).is_loopback();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells a page in a browser from a program (docs/security.md). A page of any origin can have the
-// browser of a user here ask servers on this machine and in its network.
+// Tells requests of a page in a browser from those of a program (docs/security.md). A page of any
+// origin can make a local user's browser send requests to servers on this machine and in its
+// network.
 #pragma once
 
 #include <string>
@@ -11,36 +12,38 @@
 
 namespace ddprun::http {
 
-// A browser's fields are there. It sends Origin with each WebSocket and with all but GET and HEAD;
-// no program of ours does.
+// Returns whether the request has a browser's fields. A browser sends Origin with each WebSocket
+// and with all methods but GET and HEAD; ddprun's programs don't.
 bool is_of_browser(const Request& request);
 
-// The request is of the page that is asked itself, or of no browser. A proxy in front may be the
-// one that speaks TLS: either scheme will do.
+// Returns whether the request comes from this server's own page, or from no browser. Both schemes
+// are accepted, since a proxy in front may speak TLS.
 bool is_same_origin(const Request& request);
 
-// The body's type is one that a page may send anywhere without a question before: a form's, or
-// plain text.
+// Returns whether the body has a type that a page may send to any server without a preflight
+// request: a form's, or plain text.
 bool is_of_form(const Request& request);
 
-// The Host field is a numeric address, localhost, or `own_name` or its first part, with a port or
-// without. Or there is none: a browser always sends one. Any other name may be that of a page whose
-// owner makes it lead here ("DNS rebinding"). Its scripts then take this server for their own.
+// Returns whether the Host field is a numeric address, localhost, or `own_name` or its first part,
+// with a port or without. It may be absent, since a browser always sends one. Any other name may be
+// a foreign page's, whose owner makes it resolve to this machine ("DNS rebinding"). The page's
+// scripts could then use this server as their own.
 bool names_this_machine(const Request& request, std::string_view own_name);
-bool names_this_machine(const Request& request);  // by gethostname(2)
+bool names_this_machine(const Request& request);  // with the name of gethostname(2)
 
-// Both ends of a connection are on this machine, by its addresses; false where it has ended.
+// Returns whether both ends of a connection are on this machine, by its addresses; false if it has
+// ended.
 bool is_over_loopback(int socket);
 
-// The request came over loopback, by a Host that names another machine. `socket`: its connection.
+// Returns whether the request came over loopback (`socket`) with a Host that names another machine.
 bool is_rebound(const Request& request, int socket);
 
-// The Host that our programs send over `socket` to what they call `endpoint`: over loopback one
-// that names this machine, whatever alias was asked for.
+// Returns the Host that ddprun's programs send over `socket` to `endpoint`. Over loopback it is
+// localhost, even if `endpoint` has another name.
 std::string host_field(const Endpoint& endpoint, int socket);
 
-// Tells a browser how to treat a page: by `policy` (Content-Security-Policy), as the type that is
-// named and no other. It tells no other server of the page, and keeps no copy.
+// Adds the fields that tell a browser how to treat a page. It applies `policy`
+// (Content-Security-Policy), uses only the given type, sends no Referer, and keeps no copy.
 void add_page_fields(std::string_view policy, Fields* fields);
 
 inline constexpr char kForeignHost[] =

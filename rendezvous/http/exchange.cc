@@ -20,11 +20,11 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::ptrdiff_t kMaxHeaderFields = 100;  // with those behind a chunked body
+constexpr std::ptrdiff_t kMaxHeaderFields = 100;  // with those after a chunked body
 constexpr std::size_t kReadBytes = 2048;
-constexpr std::size_t kMaxBufferedBytes = 128 << 10;  // of what is not parsed yet
+constexpr std::size_t kMaxBufferedBytes = 128 << 10;  // of unparsed bytes
 
-// `num_read`: how many bytes the Beast parser was given.
+// `num_read` is the number of bytes that Beast's parser got.
 template <typename Parser>
 bool is_header_too_long(const Parser& parser, std::size_t num_read) {
   const auto& fields = parser.get();
@@ -61,7 +61,7 @@ struct ServerExchange::Beast {
 ServerExchange::ServerExchange(security::Wire its)
     : wire(std::move(its)), beast_(std::make_unique<Beast>()) {
   beast_->parser.header_limit(static_cast<std::uint32_t>(kMaxHeaderBytes));
-  beast_->parser.body_limit(boost::none);  // `limit` has the say
+  beast_->parser.body_limit(boost::none);  // `limit` decides
 }
 ServerExchange::~ServerExchange() = default;
 
@@ -72,7 +72,7 @@ void ServerExchange::async_read(std::function<Limit(const Request&)> limit, Done
   read(std::move(done));
 }
 
-// Doesn't take Beast's async_read, whose limit counts the bytes that are not parsed yet.
+// Doesn't use Beast's async_read(), whose limit counts only unparsed bytes.
 void ServerExchange::read(Done done) {
   wire.async_read_some(
       beast_->buffer.prepare(kReadBytes),
@@ -152,7 +152,8 @@ void AnswerReader::begin(std::uint64_t max_bytes) {
   state_->parser->body_limit(max_bytes);
 }
 
-// Not eager: that would wait for the next chunk of a stream before it shows this one.
+// The parser isn't eager: an eager one would wait for a stream's next chunk before it shows this
+// one.
 void AnswerReader::async_read_some(security::Wire& wire, Done done) {
   const auto took = [this, done = std::move(done)](error_code error, std::size_t num_bytes) {
     state_->num_read += num_bytes;

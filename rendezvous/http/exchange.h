@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP/1.1 over a Wire, either side. Beast stays behind this. A header has at most 8,192 bytes and
-// 100 fields. Beast's own limit counts only bytes that it has not parsed yet. It makes many bytes
-// of memory of each byte in small fields. io thread only.
+// HTTP/1.1 over a Wire, for either side. Only the source uses Beast. A header has at most 8,192
+// bytes and 100 fields. These limits are needed: Beast's own one counts only unparsed bytes, and
+// small fields take much more memory than their bytes. I/O thread only.
 #pragma once
 
 #include <boost/system/error_code.hpp>
@@ -23,12 +23,12 @@ inline constexpr unsigned kSwitchingProtocols = 101, kOk = 200, kBadRequest = 40
                           kMethodNotAllowed = 405, kUpgradeRequired = 426,
                           kServiceUnavailable = 503;
 
-// The fields of a header, in their order. Names have no case.
+// The fields of a header, in their order. The case of names is ignored.
 class Fields {
  public:
   void add(std::string_view name, std::string_view value) { all_.emplace_back(name, value); }
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // The first one's value; "" if there is none.
+  // Returns the first such field's value; "" if there is none.
   std::string_view operator[](std::string_view name) const {
     const std::string* value = find(name);
     return value == nullptr ? std::string_view() : *value;
@@ -59,10 +59,11 @@ inline constexpr std::size_t kMaxHeaderBytes = 8192;
 
 using Done = std::function<void(boost::system::error_code)>;
 
-// A server's: one request, one answer. Must live until `done` is called.
+// A server's side: one request, one answer. The object must live until `done` is called.
 class ServerExchange {
  public:
-  // For a body: its own bytes, and all that is received for the request (chunks have frames).
+  // The limits of a body's own bytes, and of all bytes received for the request (chunks have
+  // frames).
   struct Limit {
     std::uint64_t max_bytes;
     std::size_t max_received;
@@ -70,14 +71,14 @@ class ServerExchange {
   explicit ServerExchange(security::Wire its);
   ~ServerExchange();
 
-  // `limit` is asked when the header is there, before any of the body is read; empty: no body is.
-  // `done` has asio::error::eof where the connection ended before anything of a request came.
+  // Calls `limit` when the header has come, before the body is read; if empty, no body is read.
+  // `done` gets asio::error::eof if the connection ended before any byte of a request.
   void async_read(std::function<Limit(const Request&)> limit, Done done);
-  bool has_more() const;  // bytes came behind the request
-  // Adds Content-Length, and Connection: close.
+  bool has_more() const;  // bytes came after the request
+  // Sends the answer, with Content-Length and "Connection: close".
   void async_answer(Response response, Done done);
 
-  security::Wire wire;  // to be taken for what comes after an upgrade
+  security::Wire wire;  // may be moved out after an upgrade
   Request request;
 
  private:
@@ -88,27 +89,27 @@ class ServerExchange {
   const std::unique_ptr<Beast> beast_;
 };
 
-// The text of a request. GET has no body.
+// Returns a request's text. GET has no body.
 std::string request_text(std::string_view method, std::string_view target, std::string_view host,
                          const Fields& fields, std::string_view body);
 
-// A client's side of one answer after the other.
+// A client's side: reads one answer after the other.
 class AnswerReader {
  public:
   AnswerReader();
   ~AnswerReader();
 
-  // The next answer, with a body of at most `max_bytes`.
+  // Begins the next answer, with a body of at most `max_bytes`.
   void begin(std::uint64_t max_bytes);
-  // Some more of it; this and `wire` must live until `done` is called.
+  // Reads some bytes of it. This object and `wire` must live until `done` is called.
   void async_read_some(security::Wire& wire, Done done);
 
   bool has_header() const;
   bool is_done() const;
   bool keeps_alive() const;  // another request may follow
   unsigned status() const;
-  std::string& body();  // what has come of it
-  Response take();      // once it is done
+  std::string& body();  // the part that has come
+  Response take();      // called once is_done()
 
  private:
   struct State;
@@ -117,11 +118,11 @@ class AnswerReader {
 
 // Kinds of errors of an answer or a request.
 enum class Trouble {
-  kEnded,    // the connection, before any of it came
-  kCut,      // in the middle of it
-  kTooLong,  // its body
+  kEnded,    // the connection ended before any byte of it
+  kCut,      // the connection ended in the middle of it
+  kTooLong,  // the body exceeds its limit
   kNoHttp,
-  kOther,  // no matter of HTTP's: the connection's
+  kOther,  // an error of the connection, not of HTTP
 };
 Trouble trouble_of(const boost::system::error_code& error);
 

@@ -38,7 +38,7 @@ void refuse_second(const fs::path& path, const std::string& holder) {
 }
 
 void refuse_if_taken(const fs::path& path, int code) {
-  constexpr off_t kLocks = 1 << 30, kNumLocks = 512;  // SQLite's
+  constexpr off_t kLocks = 1 << 30, kNumLocks = 512;  // SQLite's lock bytes
   if ((code & 0xff) != SQLITE_BUSY && (code & 0xff) != SQLITE_LOCKED) return;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct flock held {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A journal's files on the disk: opened, moved, and refused where others could change them.
+// Opens and moves a journal's files on the disk, and refuses files that other users could change.
 #pragma once
 
 #include <sys/stat.h>
@@ -11,25 +11,25 @@
 
 namespace ddprun::journal {
 
-// Throws Error(kUnavailable): another process, `holder`, has the journal at `path`.
+// Throws Error(kUnavailable), which says that another process, `holder`, has the journal at `path`.
 [[noreturn]] void refuse_second(const std::filesystem::path& path, const std::string& holder);
 
-// To be called after SQLite's error `code`. Refuses as refuse_second() if another ddprund has the
-// database: somebody has removed the `lock` that would have said so. A person who looks at it with
-// another program leaves the jobs alone.
+// Called after SQLite's error `code`. Does as refuse_second() if another ddprund has the database:
+// then its `lock` file was removed. A person who looks at the database with another program doesn't
+// count: that disturbs no job.
 void refuse_if_taken(const std::filesystem::path& path, int code);
 
-// The lock's holder, where the lock file and /proc say it.
+// Returns the lock's holder as the lock file says: "pid 4711" or "another process".
 std::string holder_of(int lock);
 
-// Refuses files that others could change. The rows have commands of many users: one who can change
-// them runs commands as these users. Throws Error(kInvalidArgument).
+// Refuses a file that other users could change, by Error(kInvalidArgument). The rows have many
+// users' commands, so a person who can change them can run commands as these users.
 void refuse_others(const std::filesystem::path& path, const struct stat& info);
 
-// Opens one of a journal's files, with O_CREAT for their owner alone. None: errno says why. A pipe
-// holds nobody up. Throws Error.
+// Opens one of a journal's files; O_CREAT makes it for its owner alone. Returns no descriptor on
+// failure, with errno. Doesn't block on a pipe. Throws Error if the file is refused.
 UniqueFd open_file(const std::filesystem::path& file, int flags);
-// Whether an errno of open() says that the path is right, and the disk isn't.
+// Returns whether an errno of open() means that the disk, and not the path, is the problem.
 bool is_unwritable(int error);
 [[noreturn]] void fail_to_open(const std::filesystem::path& file, int error);
 

@@ -21,7 +21,7 @@ constexpr char kInMemory[] =
     "can write there again";
 constexpr char kUpToDate[] = " is written again, and up to date";
 constexpr std::chrono::milliseconds kTurn{2};
-constexpr std::chrono::milliseconds kCancelLimit{500};  // for a writer to notice
+constexpr std::chrono::milliseconds kCancelLimit{500};  // until a writer notices cancel()
 }  // namespace
 
 class Journal::Shared : public std::enable_shared_from_this<Shared> {
@@ -119,12 +119,12 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     if (deposed) return depose(what);
     if (!done) return could_not_write(std::move(batch), what);
     if (trouble_) wrote(Clock::now() - begun);
-    release(up_to);  // nobody, where the watcher has released them
+    release(up_to);  // the watcher may have released them already
   }
 
-  // A write succeeded in spite of the trouble. New commits wait again, also for the rows behind.
+  // Called when a write succeeded after trouble. New commits wait for their writes again.
   void wrote(Clock::duration time) {
-    if (time >= options_.commit_limit && !options_.is_shared) {  // it hung, and may again
+    if (time >= options_.commit_limit && !options_.is_shared) {  // it hung, and may do so again
       next_try_ = Clock::now() + retry_;
       return;
     }
@@ -136,13 +136,13 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   void could_not_write(Batch batch, const std::string& what) {
-    // Newer contents stay.
+    // Newer contents have precedence.
     for (RowChange& row : batch) behind_.try_emplace(std::move(row.key), std::move(row.content));
     fail(what);
     next_try_ = Clock::now() + retry_;
   }
 
-  // The callers that wait are never called.
+  // Ends the journal; callers that wait are never called.
   void depose(const std::string& why) {
     deposed_ = true;
     waits_.clear();
@@ -150,7 +150,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     if (!stopping_ && options_.deposed) post_([tell = options_.deposed, why] { tell(why); });
   }
 
-  // Each try is later than the one before, also where one that went well came between them.
+  // The time between attempts grows, even if a success came in between.
   void fail(const std::string& what) {
     const Clock::time_point now = Clock::now();
     if (!trouble_ && now - well_since_ > options_.last_retry) retry_ = {};
@@ -177,7 +177,8 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     post_([self = shared_from_this()] { self->call_some(); });
   }
 
-  // On the io thread. A slow disk makes thousands wait for one write: others have their turn.
+  // Runs on the I/O thread. With a slow disk thousands may wait for one write, so the calls are
+  // made in turns.
   void call_some() {
     const Clock::time_point begun = Clock::now();
     Lock lock(mutex_);
@@ -196,7 +197,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
 
   void watch_until_stopped() {
     Lock lock(mutex_);
-    std::uint64_t looked_again_at = 0;  // a wait's number
+    std::uint64_t looked_again_at = 0;  // the number of a wait
     while (!stopping_) {
       if (waits_.empty() || trouble_) {
         watcher_sleeps_ = true;
@@ -216,7 +217,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
       trouble_is_silence_ = false;
       fail(concat("can't write ", name_, ": ", options_.is_shared ? "it" : "the disk",
                   " has not answered for ", options_.commit_limit.count(), " ms"));
-      next_try_ = Clock::now();  // the write that hangs is the try
+      next_try_ = Clock::now();  // the write that hangs is the next attempt
       trouble_is_silence_ = options_.is_shared;
     }
   }
@@ -226,8 +227,8 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     post_([level, text = std::move(text)] { log_message(level, text); });
   }
 
-  // A write that is under way has what is left of its time, and the last one its own. A disk that
-  // is known to hang is not waited for again.
+  // A write under way has the rest of its time, and the last write its own. If the disk is known to
+  // hang, there is no further wait.
   void stop(std::thread writer, std::thread watcher) {
     Lock lock(mutex_);
     const Clock::time_point begun = Clock::now();
@@ -254,7 +255,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     say_end(was_failing);
   }
 
-  // Silent if it is shared: nobody has heard of what is not kept.
+  // Logs what is not kept. A shared journal logs nothing: nobody has seen the effects.
   void say_end(bool was_failing) const {
     if (deposed_ || options_.is_shared) return;
     if (!behind_.empty() && trouble_) {
@@ -275,16 +276,16 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   // Guarded by mutex_.
   mutable std::mutex mutex_;
   std::condition_variable writer_wakes_, watcher_wakes_, stopped_wakes_;
-  bool watcher_sleeps_ = false;    // until there is a wait to watch: a commit need not wake it
-  Rows behind_;                    // not on disk, and not being written
-  std::deque<Wait> waits_;         // in order; empty while trouble_ is set, unless it is shared
-  std::uint64_t num_commits_ = 0;  // the last wait's number
-  std::deque<std::function<void()>> calls_;  // that are due, in order
-  bool calling_ = false;                     // call_some() will come for them
+  bool watcher_sleeps_ = false;              // true: a commit must wake the watcher
+  Rows behind_;                              // rows not on disk and not being written
+  std::deque<Wait> waits_;                   // in order; empty while trouble_ is set, unless shared
+  std::uint64_t num_commits_ = 0;            // the number of the last wait
+  std::deque<std::function<void()>> calls_;  // due calls, in order
+  bool calling_ = false;                     // call_some() will run
   std::optional<Clock::time_point> writing_since_;
   bool stopping_ = false, stopped_ = false;
   bool deposed_ = false;
-  bool trouble_is_silence_ = false;  // what is the matter is said when it answers
+  bool trouble_is_silence_ = false;  // trouble_ is only silence; an answer replaces its text
   std::optional<JournalTrouble> trouble_;
   std::chrono::milliseconds retry_{0};
   Clock::time_point next_try_{}, well_since_{};

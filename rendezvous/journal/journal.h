@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal as the io thread uses it: a thread of its own writes batches, all that wait in one
-// commit. A disk that fails or hangs stops no job. The journal goes on in memory, says so once, and
-// writes the rest as soon as it can. If others may take over the jobs (docs/ha.md), nothing goes on
-// that isn't kept.
+// The journal for the I/O thread: another thread writes the batches, all waiting ones in one
+// commit. A disk that fails or hangs stops no job. The journal goes on in memory, logs that once,
+// and writes the rest as soon as it can. If other ddprunds may take over the jobs (docs/ha.md),
+// nothing goes on before it is kept.
 #pragma once
 
 #include <chrono>
@@ -20,38 +20,40 @@
 
 namespace ddprun::journal {
 
-// Thrown by BatchWriter::commit: others go on, and what this process decides counts no more.
+// Thrown by BatchWriter::commit(): another process leads now, and this process' decisions don't
+// count any more.
 class Deposed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Takes batches: a JournalFile, or what a test puts in its place. One thread at a time.
+// Takes batches. It is a JournalFile, an EtcdJournal or a test's class. One thread at a time.
 class BatchWriter {
  public:
   virtual ~BatchWriter() = default;
-  // All of it, or nothing; throws std::exception. A batch that failed is tried again, with more. An
-  // empty batch only asks whether this process is Deposed.
+  // Commits the whole batch or nothing; throws std::exception. A batch that failed is tried again,
+  // with more rows. An empty batch only checks whether this process is deposed.
   virtual void commit(const Batch& batch) = 0;
-  // From any thread: a commit that is under way, and each later one, ends soon by throwing.
+  // Any thread. Makes a commit that is under way, and each later one, end soon by throwing.
   virtual void cancel() {}
   virtual std::string name() const = 0;
-  // The reason why it can't be written from the start; empty: it can.
+  // Returns why it can't be written at the start; empty: it can.
   virtual std::string trouble() const { return {}; }
 };
 
 struct JournalOptions {
-  // Others may take over. Each call of commit() waits until it is kept, an empty batch, too,
-  // however long that takes. It waits for ever once this process is deposed.
+  // Other ddprunds may take over. Each batch of commit(), also an empty one, waits until it is
+  // kept, without a limit. Once this process is deposed, it waits for ever.
   bool is_shared = false;
-  // Called once, on the io thread.
+  // Called once, on the I/O thread, when this process is deposed.
   std::function<void(const std::string& why)> deposed;
-  // For a commit with its wait. Then jobs go on without it; if it is shared, that is trouble.
+  // The limit of a commit with its wait. After it jobs go on without the journal; a shared journal
+  // reports trouble().
   std::chrono::milliseconds commit_limit{2'000};
-  // After it there is another look, before the disk is blamed. A process that has stood still
-  // itself (SIGSTOP, a paused machine) may not have heard yet what there is to hear.
+  // The extra time after commit_limit before the disk is blamed. A process that itself stood still
+  // (SIGSTOP, a paused machine) may not have seen the disk's answer yet.
   std::chrono::milliseconds second_look{100};
-  // Between the tries to write to a disk that fails; doubles with each.
+  // The time between attempts to write to a disk that fails; it doubles with each attempt.
   std::chrono::milliseconds first_retry{1'000};
   std::chrono::milliseconds last_retry{60'000};
 };
@@ -64,53 +66,54 @@ struct JournalTrouble {
 
 class Journal {
  public:
-  // `post` runs a function on the io thread, later; it is called on the journal's threads.
+  // `post` makes a function run later on the I/O thread; the journal's threads call it.
   Journal(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
           JournalOptions options = {});
-  // Writes what waits, without calling anybody any more; not where it is shared: nobody has heard
-  // of it. A disk that hangs is left behind commit_limit after its write began, with its thread.
-  // This thread waits 2 * commit_limit at most: one write hung and was done, and then the last one
-  // hangs. A line of the log says what is not kept.
+  // Writes the waiting batches, without calls of `done`. A shared journal doesn't: nobody has seen
+  // their effects. If the disk hangs for commit_limit in a write, the writer thread is abandoned.
+  // The destructor takes 2 * commit_limit at most: one write may hang and end before the last one
+  // hangs. The log says what is not kept.
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // Calls `done` on the io thread, in order: all up to this is kept, or the disk fails or hangs.
+  // Keeps the batch. Calls `done` on the I/O thread, in order, once all batches up to this are
+  // kept, or if the disk fails or hangs.
   void commit(Batch batch, std::function<void()> done);
 
-  // Set while jobs go on in memory, or wait where it is shared.
+  // Set while jobs go on in memory or, with a shared journal, wait.
   std::optional<JournalTrouble> trouble() const;
 
   bool is_shared() const;
 
  private:
   class Shared;
-  const std::shared_ptr<Shared> shared_;  // second owners: the two threads
+  const std::shared_ptr<Shared> shared_;  // shared with the two threads
   std::thread writer_thread_, watcher_thread_;
 };
 
-// Actions that were decided, but wait: the journal must first keep the changes they follow from.
-// They are carried out in the order of the decisions; nothing overtakes. io thread only.
+// Holds back decided actions until the journal has kept the changes from which they follow. They
+// are carried out strictly in the order of the decisions. I/O thread only.
 class JournalGate {
  public:
-  // `journal`: nullptr: none, and nothing has to wait; else it outlives this.
+  // `journal` must outlive this; nullptr: there is none, and nothing waits.
   explicit JournalGate(Journal* journal) : journal_(journal) {}
 
-  // Whether actions that follow from `changes` have to wait, and are to be add()ed. True if these
-  // changes or earlier ones are not kept yet. If others may take over, all that `says_something`
-  // waits: it must first be known that nobody else decides by now.
+  // Returns whether actions that follow from `changes` must wait, and be passed to add(). They must
+  // if these changes or earlier ones are not kept yet. With a shared journal all actions with
+  // `says_something` wait: this process must first know that it still leads.
   bool must_wait(const Batch& changes, bool says_something) const;
 
-  // Calls `carry_out` from the io context, once `changes` and all that was added before are kept.
-  // `owner`, of which this is a part, lives until then. Precondition: there is a journal.
+  // Calls `carry_out` from the I/O context once `changes` and all earlier ones are kept. `owner`,
+  // which contains this gate, is kept alive until then. Needs a journal.
   void add(Batch changes, std::function<void()> carry_out, std::shared_ptr<const void> owner);
 
-  // Calls `done` at once where nothing waits, else right after the last of what was added is done.
+  // Calls `done` right after the last added action, or at once if none waits.
   void when_kept(std::function<void()> done);
 
   bool empty() const { return waiting_.empty(); }
 
-  // No call follows.
+  // Drops waiting actions; no call follows.
   void stop();
 
  private:
@@ -122,7 +125,7 @@ class JournalGate {
   void kept();
 
   Journal* const journal_;
-  std::deque<Waiting> waiting_;  // each for its commit
+  std::deque<Waiting> waiting_;  // one per commit, in order
   bool stopped_ = false;
 };
 

@@ -31,7 +31,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kFormat = 1;  // PRAGMA user_version; a newer one is refused
-// A newer one has a table of this name: a flipped bit of the number doesn't make one.
+// A newer format has a table of this name. So a flipped bit in the number is told apart from a
+// newer format.
 constexpr char kFormatTable[] = "format";
 struct Table {
   const char* name;
@@ -46,15 +47,15 @@ constexpr Table kTables[] = {
 
 constexpr char kGone[] = " was removed, moved or replaced";
 
-// One that is larger was never counted.
+// A larger number can't be a count of commits.
 constexpr std::int64_t kMostCommits = std::numeric_limits<std::int64_t>::max() / 2;
 
 constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
-// Syncs only where the log is folded into the database: power loss can cost the last commits alone.
+// Syncs only when the log is folded into the database. A power loss can cost only the last commits.
 constexpr char kSyncLog[] = "PRAGMA synchronous = NORMAL";
 
-// Errors of the file system are no damage. One wrong bit in the database's header can look like
-// many things: a read-only format, a schema that makes no sense.
+// Errors of the file system aren't damage. All others are: one wrong bit in the database's header
+// can cause many errors, e.g. a read-only format or an invalid schema.
 bool is_damage(int code) {
   switch (code & 0xff) {
     case SQLITE_IOERR:
@@ -70,7 +71,7 @@ bool is_damage(int code) {
   }
 }
 
-// The log, its index, what undoes a change: SQLite puts them beside a database. All can be missing.
+// SQLite's files beside a database: the log, its index, the rollback journal. Each can be missing.
 constexpr const char* kBeside[] = {"-wal", "-shm", "-journal"};
 constexpr const char* kParts[] = {"-wal", "-shm", "-journal", ""};  // the database last
 
@@ -85,7 +86,7 @@ std::string time_text() {
   return text;
 }
 
-// Holds a copy that is read and thrown away.
+// A temporary directory for a copy.
 class CopyDirectory {
  public:
   explicit CopyDirectory(const fs::path& parent) {
@@ -105,7 +106,7 @@ class CopyDirectory {
   fs::path path_;
 };
 
-// Opens the file to read. None: there is no such file.
+// Opens the file to read. Returns no descriptor if there is no such file.
 UniqueFd open_to_read(const fs::path& file) {
   UniqueFd fd = open_file(file, O_RDONLY);
   if (fd || errno == ENOENT) return fd;
@@ -134,7 +135,7 @@ std::string text_at(sqlite3_stmt* row, int column) {
   return {text, static_cast<std::size_t>(sqlite3_column_bytes(row, column))};
 }
 
-// SQLite's pages have no checksum of their own.
+// Rows have a checksum because SQLite's pages have none.
 std::int64_t checksum(std::string_view key, std::string_view content) {
   const std::uint32_t of_key = crc32(crc32(0, key), std::string_view("\0", 1));
   return crc32(of_key, content);
@@ -241,7 +242,8 @@ void JournalFile::open(const fs::path& file) {
   page_bytes_ = num_frames_ = 0;
   bool is_from_log = false;
   {
-    // SQLite's other files take its mode. Closed before SQLite opens it: a close ends all locks.
+    // SQLite's other files get this file's mode. It is closed before SQLite opens it, since a close
+    // ends all locks.
     const UniqueFd made = open_file(file, O_RDWR | O_CREAT);
     if (!made) fail_to_open(file, errno);
     place_ = place_of(made.get());
@@ -259,13 +261,13 @@ void JournalFile::open(const fs::path& file) {
   database_.reset(opened);
   if (code != SQLITE_OK) fail("open");
   run("PRAGMA locking_mode = EXCLUSIVE");
-  run("PRAGMA secure_delete = ON");  // SQLite's default where Debian builds it alone
+  run("PRAGMA secure_delete = ON");  // the default only in Debian's SQLite
   run("PRAGMA journal_mode = WAL");
   run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
   run("PRAGMA journal_size_limit = 16777216");
   sqlite3_wal_hook(database_.get(), wrote_frames, this);
   check_format();
-  // It is written only if it is missing: a disk may be full.
+  // The id is written only if it is missing, since the disk may be full.
   if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
     if (number_of("SELECT count(*) FROM sqlite_schema") > 0) {
       throw Error(ErrorCode::kProtocol, concat(file.string(), " is no journal of a ddprund"));
@@ -286,16 +288,16 @@ void JournalFile::open(const fs::path& file) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());
   }
   prepare();
-  if (is_from_log) {  // else it would look cut off
+  if (is_from_log) {  // else the database would look cut off
     sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                               nullptr);
   }
   page_bytes_ = static_cast<std::uint64_t>(number_of("PRAGMA page_size"));
-  log_place_ = place_at(file.string() + "-wal");  // SQLite has it open from here on
+  log_place_ = place_at(file.string() + "-wal");  // SQLite has the log open from here on
   place_seen_ = Clock::now();
 }
 
-// In place of SQLite's own hook, which folds the log in after as many.
+// Replaces SQLite's own hook, which folds the log in after the same number of frames.
 int JournalFile::wrote_frames(void* self, sqlite3* database, const char* name, int in_log) {
   constexpr int kMostFrames = 1000;
   static_cast<JournalFile*>(self)->num_frames_ = static_cast<std::uint64_t>(in_log);
@@ -305,8 +307,8 @@ int JournalFile::wrote_frames(void* self, sqlite3* database, const char* name, i
   return SQLITE_OK;
 }
 
-// SQLite removes the log of a database of no byte, or one. It reads the log of a longer one, and
-// that may have all pages.
+// SQLite removes the log of a database of 0 or 1 bytes, although the log may have all pages. So
+// this writes some bytes into the database: then SQLite reads the log. Returns whether it did.
 bool JournalFile::keep_log(const fs::path& file, int database) const {
   constexpr std::string_view kAnything = "empty";
   std::error_code none;
@@ -337,14 +339,14 @@ void JournalFile::check_format() const {
                      kFormat, "): install that one, or move the file away"));
 }
 
-// Empty: there is none.
+// Returns the table's definition; empty: there is no such table.
 std::string JournalFile::sql_of_table(const char* name) const {
   Statement found =
       statement(concat("SELECT sql FROM sqlite_schema WHERE name = '", name, '\'').c_str());
   return sqlite3_step(found.get()) == SQLITE_ROW ? text_at(found.get(), 0) : std::string();
 }
 
-// A bit of the schema that is wrong is no damage to SQLite, and may refuse all that is written.
+// SQLite doesn't notice a wrong bit in the schema, which may make every write fail.
 void JournalFile::check_table(const char* name, const std::string& definition) const {
   if (sql_of_table(name) == definition) return;
   throw Error(ErrorCode::kProtocol,
@@ -358,7 +360,7 @@ void JournalFile::close() {
 }
 
 void JournalFile::prepare() {
-  // In its place, where REPLACE would erase and insert, and write two pages more.
+  // Updates the row in its place: REPLACE would erase and insert, and write two more pages.
   put_ = statement(
       "INSERT INTO rows(key, content, checksum) VALUES(?1, ?2, ?3) ON CONFLICT(key) DO UPDATE SET "
       "content = excluded.content, checksum = excluded.checksum");
@@ -382,21 +384,21 @@ Content JournalFile::load() {
   }
   Content content = *std::exchange(read_, std::nullopt);
   read_note(content);
-  // A log that is back later has other rows than those that are gone on with.
+  // If the log comes back later, it has other rows than these, so a new file must get these.
   if (copied_ && !content.losses.empty()) owed_ = content.rows;
   is_loaded_ = true;
   note_commit();
   return content;
 }
 
-// "PID COMMITS"; what earlier versions wrote after that is ignored.
+// Reads the note, "PID COMMITS"; earlier versions' text after that is ignored.
 void JournalFile::read_note(Content& content) {
   char text[64] = {};
   if (::pread(lock_.get(), text, sizeof text - 1, 0) <= 0) return;
   char* rest = nullptr;
   std::strtol(text, &rest, 10);
   const long long expected = std::strtoll(rest, &rest, 10);
-  // The log may have been cut off at its end, which SQLite takes for a commit that never was.
+  // SQLite doesn't notice a log without its end: it takes the rest for commits that never happened.
   if (expected > kMostCommits) return;
   if (expected > commits_) {
     content.losses.push_back(concat("the last ", expected - commits_,
@@ -406,18 +408,19 @@ void JournalFile::read_note(Content& content) {
 }
 
 void JournalFile::note_commit() {
-  std::string text = std::to_string(pid_);  // for each commit: no streams
+  std::string text = std::to_string(pid_);  // no slow streams, since this is done at each commit
   text.append(1, ' ').append(std::to_string(commits_)).append(1, '\n');
   const auto file = [this] { return note_ ? note_.get() : lock_.get(); };
   const auto write = [&] { return ::pwrite(file(), text.data(), text.size(), 0) >= 0; };
-  if (!write()) {  // the next one will tell
+  if (!write()) {  // the next commit's note will do
     if (note_ || errno != EBADF || !open_note() || !write()) return;
   }
   if (std::exchange(note_bytes_, text.size()) == text.size()) return;
   (void)!::ftruncate(file(), static_cast<off_t>(text.size()));
 }
 
-// Taken on a disk that could only be read, the lock can't be written through its own descriptor.
+// Opens the lock file again to write: a lock that was taken on a read-only disk has a read-only
+// descriptor.
 bool JournalFile::open_note() {
   const fs::path file = path_.parent_path() / kLockName;
   UniqueFd note = open_file(file, O_WRONLY);
@@ -445,7 +448,8 @@ void JournalFile::write(const Batch& batch) {
   ++commits_;
   if (std::ranges::any_of(batch,
                           [](const auto& row) { return !row.content && is_wiped(row.key); })) {
-    // The log still has it. If that can't be folded now (a full disk), it is folded later.
+    // The log still has the erased row, so it is folded in and truncated. If that fails now (a full
+    // disk), it is done later.
     sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                               nullptr);
     num_frames_ = 0;
@@ -480,16 +484,16 @@ void JournalFile::roll_back() {
   sqlite3_reset(rollback_.get());
 }
 
-// ---- how a journal is taken up again: as it is, damaged, or on a disk that can't be written ----
+// ---- opening a journal: a good one, a damaged one, or one on a disk that can't be written ----
 
-// By its first bytes.
+// Returns whether the file is a journal, judged by its first bytes.
 bool JournalFile::is_journal(const fs::path& file) {
   constexpr std::string_view kMagic("SQLite format 3\0", 16);
   constexpr std::size_t kIdAt = 68;
   char head[kIdAt + 4] = {};
   const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd || ::pread(fd.get(), head, sizeof head, 0) != sizeof head) return false;
-  std::uint32_t id = 0;  // big-endian
+  std::uint32_t id = 0;  // in big-endian order
   for (std::size_t i = kIdAt; i < sizeof head; ++i) {
     id = id << 8 | static_cast<unsigned char>(head[i]);
   }
@@ -499,7 +503,7 @@ bool JournalFile::is_journal(const fs::path& file) {
 void JournalFile::start() {
   try {
     std::error_code error;
-    // A start that was interrupted once the new journal was whole.
+    // An earlier start was interrupted when the new journal was complete.
     const fs::path made = with(path_, ".new");
     if (fs::exists(made, error) && !is_journal(made)) {
       log_warning(made.string(), " is no journal, and not looked at");
@@ -515,7 +519,7 @@ void JournalFile::start() {
   }
 }
 
-// Both ends of the table, as far as each can be read; then a new database that has them.
+// Reads the table from both ends, as far as possible, and makes a new database with these rows.
 void JournalFile::salvage() {
   Content kept;
   if (database_) {
@@ -523,7 +527,7 @@ void JournalFile::salvage() {
     read_rows(kept);
     std::error_code none;
     if (fs::file_size(with(path_, "-wal"), none) > 0 && !none) {
-      // It is set aside with the database, not folded into it.
+      // The log is set aside with the database, not folded into it.
       sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
     }
   }
@@ -544,7 +548,7 @@ void JournalFile::salvage() {
   read_ = std::move(kept);
 }
 
-// Reads the rows from a copy. The file itself is written to when that is possible again.
+// Reads the rows from a copy. The file itself is written when that is possible again.
 void JournalFile::read_copy(const std::string& why) {
   close();
   trouble_ = why;
@@ -562,7 +566,7 @@ void JournalFile::read_copy(const std::string& why) {
   read_ = std::move(content);
 }
 
-// /dev/shm may be too small for it.
+// Copies the files to /dev/shm or, if that is too small, to the temporary directory.
 Content JournalFile::content_of_copy(const UniqueFd& database, const UniqueFd& log,
                                      const std::string& why) {
   std::string trouble;
@@ -603,14 +607,15 @@ JournalFile::Place JournalFile::place_of(int fd) {
   return {status.st_dev, status.st_ino};
 }
 
-// The place of a file; of anything else none.
+// Returns the place of a regular file; anything else has none.
 JournalFile::Place JournalFile::place_at(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
   return {status.st_dev, status.st_ino};
 }
 
-// Empty: it is there, with so many bytes at least, or nobody can say.
+// Returns what happened to the file. Empty: it is there with at least so many bytes, or its state
+// can't be read.
 std::string JournalFile::change_of(const fs::path& path, const Place& place, std::uint64_t bytes) {
   struct stat status {};
   const bool is_known = ::stat(path.c_str(), &status) == 0;
@@ -624,7 +629,7 @@ bool JournalFile::is_at(const fs::path& path, const Place& place) {
   return change_of(path, place).empty();
 }
 
-// Names the first of the files that is not as it was, and what happened; empty: all are.
+// Returns the first file that has changed, and what happened to it; empty: none has.
 std::string JournalFile::out_of_place() const {
   constexpr std::uint64_t kFrameHead = 24;
   std::string change = change_of(path_, place_, page_bytes_);
@@ -644,7 +649,8 @@ void JournalFile::take_place() {
   if (!database_) reopen();
 }
 
-// SQLite would write on, to files that no later start finds. Their rows are still read.
+// Gives up the files: SQLite would write on to files that no later start finds. Their rows are read
+// first.
 void JournalFile::leave_place(const std::string& gone) {
   Content kept;
   read_rows(kept);
@@ -655,7 +661,8 @@ void JournalFile::leave_place(const std::string& gone) {
   log_warning(trouble_, " while it was in use: a new journal gets all that is known");
 }
 
-// A log at that path is another's by now: it is not deleted with ours.
+// Closes the database without deleting its log: the file at that path may belong to another
+// database by now.
 void JournalFile::leave_log() {
   int keep = 1;
   sqlite3_file_control(database_.get(), nullptr, SQLITE_FCNTL_PERSIST_WAL, &keep);
@@ -681,7 +688,7 @@ void JournalFile::reopen() {
   trouble_.clear();
 }
 
-// If other files lie there by now, they lack the rows that are known here.
+// Other files at that path lack the rows that are known here, so a new journal is made.
 void JournalFile::check_what_was_copied() {
   const fs::path lock = path_.parent_path() / kLockName;
   std::string gone;
@@ -689,7 +696,7 @@ void JournalFile::check_what_was_copied() {
     gone = out_of_place();
   } else if (!is_at(lock, place_of(lock_.get()))) {
     gone = lock.string() + kGone;
-  } else if (place_at(path_) != Place()) {  // where there was none
+  } else if (place_at(path_) != Place()) {  // there was none before
     gone = path_.string() + kGone;
   }
   if (gone.empty()) return;
@@ -697,7 +704,8 @@ void JournalFile::check_what_was_copied() {
   log_warning(gone, " while it could not be written: a new journal gets all that is known");
 }
 
-// Whole under another name first: whatever ends this process, one of the two is there.
+// Makes the new journal complete under another name first. So there is always one journal, even if
+// this process ends.
 void JournalFile::make_anew(const Rows& rows) {
   const fs::path part = with(path_, ".part");
   std::error_code ignored;
@@ -707,14 +715,14 @@ void JournalFile::make_anew(const Rows& rows) {
   open(part);
   write(batch);
   run("PRAGMA wal_checkpoint(TRUNCATE)");
-  close();  // its log goes with it
+  close();  // its log is removed, too
   move_file(part, with(path_, ".new"));
   sync_directory(path_.parent_path());
   aside_ = set_aside();
   open(path_);
 }
 
-// The log first: a new database must never meet an old one's.
+// Moves the log first: a new database must never be beside an old log.
 fs::path JournalFile::set_aside() {
   const std::string begin = path_.string() + ".damaged-" + time_text();
   fs::path aside = begin;
@@ -733,7 +741,7 @@ fs::path JournalFile::set_aside() {
   return aside;
 }
 
-// Nothing of it was changed yet. The ddprund that wrote it may still end its jobs.
+// Nothing of the journal was changed yet, so the ddprund that wrote it can still end its jobs.
 void JournalFile::refuse_pair() const {
   throw Error(
       ErrorCode::kInvalidArgument,

@@ -21,37 +21,38 @@ struct sqlite3_stmt;
 namespace ddprun::journal {
 
 enum class Durability {
-  kProcess,  // what was committed outlives this process' end, however it comes; row.h has more
-  kDisk,     // and the machine's: fsync at each commit
+  kProcess,  // commits survive any end of this process
+  kDisk,     // also the machine's end: fsync at each commit
 };
 
 class JournalFile : public BatchWriter {
  public:
-  // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
-  // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
-  // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
-  // (is_of_pair()), or others could change it, or something there is no regular file. All stays as
-  // it is. One that is damaged is set aside under a name that load() tells, once what can be read
-  // of it is in a new one. One that is there on a disk that is full or read-only, or that another
-  // program reads, is read all the same: see trouble(). A commit `place_interval` after the last
-  // look, and the end, look whether the files are where they were opened.
+  // Makes `directory` (mode 0700) and the database in it (0600) if they are missing. On these
+  // errors all files stay as they are. Error(kUnavailable): it can't be made or entered, or another
+  // process, which is named, has it. Error(kUnsupported): a newer ddprund wrote it.
+  // Error(kInvalidArgument): it is a pair's (is_of_pair()), or others could change it, or a file
+  // isn't regular. A damaged database is renamed once a new one has all that can be read of it;
+  // load() tells the name. A database on a full or read-only disk, or one that another program
+  // reads, is still read: see trouble(). The destructor, and a commit `place_interval` after the
+  // last check, check that the files are where they were opened.
   JournalFile(const std::filesystem::path& directory, Durability durability,
               Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // To be called once, before the first commit(). Throws Error(kInvalidArgument), as the
-  // constructor.
+  // Returns the rows. Called once, before the first commit(). Throws Error(kInvalidArgument) as the
+  // constructor does.
   Content load();
 
-  // All of it, or nothing. Throws Error ("disk is full", …): the same batch may be tried again,
-  // with more or without. If the files were removed, moved, replaced or cut off since, or weren't
-  // writable when opened, it first makes new ones with all rows. The log says so.
+  // Commits the whole batch or nothing. Throws Error ("disk is full", …); the same batch may be
+  // tried again, also with more rows. If the files were removed, moved, replaced or cut off
+  // meanwhile, it first makes new ones with all rows, and logs that. It does so, too, if the files
+  // weren't writable when they were opened.
   void commit(const Batch& batch) override;
 
   std::string name() const override { return path_.string(); }
-  // Why it can't be written yet; commit() tries to open it again.
+  // Returns why it can't be written yet; commit() tries to open it again.
   std::string trouble() const override { return trouble_; }
 
  private:
@@ -65,10 +66,11 @@ class JournalFile : public BatchWriter {
 
   static constexpr char kLockName[] = "lock";
   static constexpr std::uint32_t kApplicationId = 0x64647072;  // "ddpr"
-  // Looking costs a fifth of a small commit. A kill right after the removal loses the rows anyway.
+  // The check costs a fifth of a small commit. A kill right after files are removed loses their
+  // rows anyway.
   static constexpr std::chrono::milliseconds kPlaceInterval{10};
 
-  // Which file it is, whatever its name.
+  // Identifies a file, whatever its name.
   struct Place {
     std::uint64_t device = 0, inode = 0;
     bool operator==(const Place&) const = default;
@@ -122,26 +124,27 @@ class JournalFile : public BatchWriter {
   const std::filesystem::path path_;
   const Durability durability_;
   const Clock::duration place_interval_;
-  // Has our pid, and commits_: so a log that lost its end is noticed.
+  // The lock file. It has our pid, and commits_, so that a log without its end is noticed.
   UniqueFd lock_;
-  UniqueFd note_;               // lock_'s file, where lock_ itself can only be read
-  std::size_t note_bytes_ = 0;  // in it; 0: not known
+  UniqueFd note_;               // lock_'s file again if lock_ is read-only
+  std::size_t note_bytes_ = 0;  // the note's length; 0: not known
   const int pid_;
   const std::string boot_;
   std::int64_t commits_ = 0;
   bool is_loaded_ = false;
   std::unique_ptr<sqlite3, CloseDatabase> database_;
-  Clock::time_point place_seen_{};  // when they were last found to be there
-  Place place_, log_place_;  // of database_, or of what was read of it; the log's: none, not known
-  std::uint64_t page_bytes_ = 0, num_frames_ = 0;  // of database_; in its log at least
+  Clock::time_point place_seen_{};  // when the files were last checked
+  Place place_, log_place_;  // of database_, or of files that were read; no log_place_: not known
+  std::uint64_t page_bytes_ = 0, num_frames_ = 0;  // of database_; least number in its log
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
-  std::optional<Content> read_;  // for load(): it was read before
-  std::optional<Rows> owed_;     // to be written to a new file: this one is damaged, or gone
-  // The rows of files that can't be opened yet. The files are held: no other one gets their inodes.
+  std::optional<Content> read_;  // set: already read, for load()
+  std::optional<Rows> owed_;     // for a new file, since this one is damaged or gone
+  // The rows of files that can't be opened yet. held_ keeps the files open, so that no other file
+  // gets their inodes.
   std::optional<Rows> copied_;
   std::vector<UniqueFd> held_;
   std::string trouble_;
-  std::filesystem::path aside_;  // where a damaged one is kept
+  std::filesystem::path aside_;  // the new name of a damaged database
 };
 
 }  // namespace ddprun::journal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A journal's rows: named texts. A row is replaced or erased as a whole. Pure.
+// A journal's rows, which are named texts. A row is replaced or erased as a whole. Pure.
 #pragma once
 
 #include <map>
@@ -17,12 +17,12 @@ struct RowChange {
   std::optional<std::string> content;  // nullopt: the row is erased
 };
 
-// All of them, or none: what one event changed.
+// The changes of one event. A journal keeps all of them, or none.
 using Batch = std::vector<RowChange>;
 
 using Rows = std::map<std::string, std::string>;
 
-// Makes of `rows` what a journal with them has once `batch` is kept.
+// Applies `batch` to `rows`.
 inline void apply_batch(const Batch& batch, Rows& rows) {
   for (const RowChange& change : batch) {
     if (change.content) {
@@ -33,12 +33,14 @@ inline void apply_batch(const Batch& batch, Rows& rows) {
   }
 }
 
-// A row in which users' secrets may be: nothing of it stays in the files once it is erased.
+// Returns whether the row may have users' secrets. Once it is erased, nothing of it stays in the
+// files.
 inline bool is_wiped(std::string_view key) {
   return key.starts_with("gangs/") && key.ends_with("/spec");
 }
 
-// A row of an earlier version's --standby: the other ddprund may have gone on with these jobs.
+// Returns whether the row is from an earlier version's --standby: the other ddprund may have gone
+// on with these jobs.
 inline bool is_of_pair(std::string_view key) {
   return key.starts_with("leader/") || (key.starts_with("jobs/") && key.ends_with("/held"));
 }
@@ -46,9 +48,9 @@ inline bool is_of_pair(std::string_view key) {
 // The rows that an earlier process left in a journal. Pure.
 struct Content {
   Rows rows;
-  // To be added to the points in time in them: 0 where the monotonic clock is the same one.
+  // Must be added to the rows' points in time; 0: the monotonic clock is the same one.
   Clock::duration clock_shift{};
-  // One line for each thing that could not be read; empty: all was whole.
+  // One line for each thing that could not be read; empty: all could.
   std::vector<std::string> losses;
 };
 

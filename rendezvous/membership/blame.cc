@@ -105,7 +105,8 @@ void Blame::exclude(Node& node, const std::string& reason, Actions& out) {
 
 void Blame::keep_out(const Join& join, const ConnectionFacts& facts, Actions& out) {
   const std::string key = node_key(join, facts);
-  // A client may come under ever new names. One that is forgotten here tells of its preflight anew.
+  // A client may come under more and more names, so their number is limited. A forgotten node
+  // reports its preflight again when it comes back.
   if (mine_.excluded.size() >= kMostExcluded && !mine_.excluded.contains(key)) {
     const auto forgotten = std::ranges::find_if(
         mine_.excluded, [](const auto& each) { return each.second.starts_with(kUnfit); });
@@ -120,11 +121,11 @@ void Blame::keep_out(const Join& join, const ConnectionFacts& facts, Actions& ou
 void Blame::ask_to_leave(const Preempted& message, const std::string& what, TimePoint now,
                          Actions& out) {
   if (message.kind == Preempted::Kind::kTimeLimit) mine_.time_is_over = true;
-  // The first one's words; the shortest notice.
+  // The first warning's text counts, but the shortest notice.
   if (mine_.preempting.empty()) mine_.preempting = what;
   log(out, job_, LogLevel::kWarning,
       concat(what, "; workers are asked to leave within ", message.notice.count(), " ms"));
-  // With a time limit each node says so, in the same moment: all are told once.
+  // At a time limit every node sends a warning at the same moment, but workers are asked only once.
   if (notice_over_ && now + message.notice >= *notice_over_) return;
   notice_over_ = now + message.notice;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*notice_over_ - now);

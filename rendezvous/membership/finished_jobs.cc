@@ -115,7 +115,7 @@ std::vector<std::string> FinishedJobs::restore(const journal::Rows& rows,
       auto job = read_row<FinishedJob>(content, clock_shift);
       job.ended = std::min(job.ended, now);
       insert(number, std::move(job));
-    } catch (const std::exception& error) {  // of JSON, too
+    } catch (const std::exception& error) {  // JSON errors, too
       losses.push_back(concat("what the journal keeps of a job that is over (", key,
                               ") is lost: ", error.what()));
       changes_.push_back({key, std::nullopt});

@@ -13,7 +13,7 @@
 namespace ddprun::membership {
 namespace {
 
-// "a.b.c" → "a", and "b.c" stays.
+// Takes the first level of a label: returns "a" of "a.b.c" and leaves "b.c".
 std::string_view take_level(std::string_view& label) {
   const std::size_t dot = label.find('.');
   const std::string_view level = label.substr(0, dot);
@@ -21,7 +21,7 @@ std::string_view take_level(std::string_view& label) {
   return level;
 }
 
-// Level by level, so that "pod1.rack2" and "pod1.rack10" are compared by their racks alone.
+// Compares level by level, so that for "pod1.rack2" and "pod1.rack10" only the racks decide.
 int compare_labels(std::string_view a, std::string_view b) {
   while (!a.empty() && !b.empty()) {
     const std::string level_a(take_level(a)), level_b(take_level(b));
@@ -30,8 +30,8 @@ int compare_labels(std::string_view a, std::string_view b) {
   return static_cast<int>(!a.empty()) - static_cast<int>(!b.empty());
 }
 
-// The rendezvous' host as seen from elsewhere: what a loopback node is to its peers. Empty when
-// every node of the round came over loopback.
+// Returns the rendezvous' address as other machines reach it: that is a loopback node's address for
+// its peers. Empty if every node of the round came over loopback.
 std::string rendezvous_addr(const JobState& job, const std::vector<NodeId>& order) {
   for (const NodeId id : order) {
     const Node& node = job.nodes.at(id);
@@ -47,12 +47,12 @@ std::string address_of(const Node& node, const Node& receiver, const std::string
   return rendezvous.empty() ? node.facts.peer_addr : rendezvous;
 }
 
-// The node ranks of a round while they are given out.
+// Gives out the node ranks of a round.
 class Seats {
  public:
   explicit Seats(std::size_t num_nodes) : nodes_(num_nodes, nullptr) {}
 
-  // False where the rank isn't wished, doesn't exist in this round or is taken.
+  // Returns false if `rank` is nullopt, doesn't exist in this round or is taken.
   bool place(std::optional<int> rank, const Node* node) {
     if (!rank || *rank < 0 || static_cast<std::size_t>(*rank) >= nodes_.size()) return false;
     if (taken(static_cast<std::size_t>(*rank))) return false;
@@ -63,7 +63,7 @@ class Seats {
   std::size_t num_free() const {
     return static_cast<std::size_t>(std::count(nodes_.begin(), nodes_.end(), nullptr));
   }
-  // The free ones go to `rest`, of the same number, in its order.
+  // Gives the free ranks to `rest`, in its order. Its size must be the number of free ranks.
   std::vector<NodeId> filled_with(const std::vector<const Node*>& rest) const {
     auto next = rest.begin();
     std::vector<NodeId> order;
@@ -103,7 +103,7 @@ std::vector<NodeId> choose_nodes(const JobState& job) {
       std::min(candidates.size(), static_cast<std::size_t>(job.settings.max_nodes));
   Seats seats(num_nodes);
 
-  // Members and those with a wish come in whatever happens; both in order of precedence.
+  // Members and nodes with --node-rank come first, in order of precedence.
   const auto first_spare = std::stable_partition(
       candidates.begin(), candidates.end(),
       [](const Node* node) { return is_member(*node) || node->join.node_rank.has_value(); });
@@ -118,7 +118,7 @@ std::vector<NodeId> choose_nodes(const JobState& job) {
   }
   std::erase(candidates, nullptr);
 
-  // A node that went is replaced by the spare that stands nearest to its place.
+  // A node that went is replaced by the spare that is nearest in the topology.
   std::size_t num_free = seats.num_free() - candidates.size();
   for (std::size_t rank = 0; rank < std::min(num_nodes, job.rank_labels.size()); ++rank) {
     if (num_free == 0 || seats.taken(rank) || job.rank_labels[rank].empty()) continue;

@@ -11,10 +11,10 @@
 namespace ddprun::membership {
 namespace {
 
-// Both are counts that agents tell, not below 0: they may say what they like.
+// Adds two counts from agents, which aren't below 0 but may be any number.
 int bounded_sum(int a, int b) { return a > kMaxInt - b ? kMaxInt : a + b; }
 
-// No worker of it runs: nothing of this node can hang.
+// Returns whether none of the node's workers runs, so none can hang.
 bool has_finished(const Node& node) {
   return node.gone || node.emptied || node.phase == NodePhase::kIdle ||
          node.phase == NodePhase::kSucceeded;
@@ -27,21 +27,22 @@ struct TimedRank {
 };
 
 constexpr std::chrono::milliseconds kAnswerTime{3'000};
-// After an inquiry's end, until somebody's being stalled begins another.
+// After an inquiry a stalled rank begins another one only after this time.
 constexpr std::chrono::milliseconds kPause{5'000};
 
 constexpr std::size_t kMaxNamed = 16;
-constexpr int kFactor = 2;  // × the median
+constexpr int kFactor = 2;  // a slow rank's own time exceeds the median so many times
 constexpr std::chrono::microseconds kLeastExcess{1'000};
 
-// Ranks whose own part of a step takes much longer than the others', slowest first, at most 16. A
-// text is "rank 3 (node 1, gpu02): 41.0 ms of its own per step, the median of 8 ranks is 12.0 ms".
+// Returns the ranks whose own part of a step takes much longer than the others', slowest first, at
+// most 16. A text is "rank 3 (node 1, gpu02): 41.0 ms of its own per step, the median of 8 ranks is
+// 12.0 ms".
 std::vector<std::string> slow_ranks(std::vector<TimedRank> ranks) {
   std::vector<std::string> named;
   if (ranks.size() < 2) return named;
   std::sort(ranks.begin(), ranks.end(),
             [](const TimedRank& a, const TimedRank& b) { return a.time.own > b.time.own; });
-  const auto median = ranks[ranks.size() / 2].time.own;  // of an even number: the lower
+  const auto median = ranks[ranks.size() / 2].time.own;  // the lower one of two
   for (const TimedRank& rank : ranks) {
     if (rank.time.own <= median * kFactor || rank.time.own < median + kLeastExcess) break;
     if (named.size() == kMaxNamed) break;
@@ -97,7 +98,7 @@ std::optional<Hang> HangInquiry::look(TimePoint now, Actions& out) {
 
 Inspected HangInquiry::take_answers(std::vector<NodeId>& owners) {
   Inspected inspected;
-  // A node whose workers have finished since it was asked has nothing to do with it any more.
+  // A node whose workers have finished since the question doesn't count any more.
   const auto lives = [this](NodeId id) {
     const auto found = job_.nodes.find(id);
     return found != job_.nodes.end() && !has_finished(found->second);
@@ -105,7 +106,7 @@ Inspected HangInquiry::take_answers(std::vector<NodeId>& owners) {
   for (auto& [id, ranks] : answers_) {
     if (!lives(id)) continue;
     const Node& node = job_.nodes.at(id);
-    // If all workers of a node ran, those that it doesn't report have ended well.
+    // If all workers of a node ran, those that it doesn't report have ended with success.
     const int unreported = num_workers(node) - static_cast<int>(ranks.size());
     if (node.phase == NodePhase::kRunning && ranks.size() < kMaxReportedRanks) {
       inspected.num_finished += std::max(0, unreported);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that hang or lag. An inquiry asks every node of the round once, waits for the answers,
-// compares them and tells. Only one is open at a time, and not too often. The caller acts upon a
-// hang. Pure.
+// Finds ranks that hang or lag. An inquiry asks every node of the round once, waits for the
+// answers, compares them and tells the nodes the result. Only one is open at a time, with a pause
+// after it. The caller acts upon a hang. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace ddprun::membership {
 
-// A hang that is acted upon.
+// A hang that the job reacts to.
 struct Hang {
-  Node* owner = nullptr;  // of the outlier; nullptr: nobody is to blame
+  Node* owner = nullptr;  // the outlier's node; nullptr: no node is to blame
   WorkerFailure failure;
   Clock::duration quiet{};
 };
@@ -31,18 +31,19 @@ class HangInquiry {
   HangInquiry(const JobState& job, HangState& mine, Roster& roster)
       : job_(job), mine_(mine), roster_(roster) {}
 
-  // A rank of the live round is stalled: begins an inquiry, unless one is open or comes soon.
+  // Called when a rank of the live round is stalled. Begins an inquiry, unless one is open or comes
+  // soon.
   void stalled(const Node& node, const Stalled& message, TimePoint now, Actions& out);
   [[nodiscard]] std::optional<Hang> answered(const Node& node, const Inspection& message,
                                              TimePoint now, Actions& out);
-  // due() has come: the open inquiry ends, or the next one begins.
+  // Called when due() has come: ends the open inquiry, or begins the next one.
   [[nodiscard]] std::optional<Hang> look(TimePoint now, Actions& out);
   Optional due() const { return is_open() ? answer_deadline_ : due_; }
-  void reset();  // no round lives
+  void reset();  // called when no round is live
   void records_wanted(Actions& out);
 
   static void step_times(Node& node, const StepTimes& message, bool is_current, TimePoint now);
-  std::optional<TrainingStatus> training() const;  // over all nodes that said something
+  std::optional<TrainingStatus> training() const;  // over all nodes that reported
   std::vector<std::string> stragglers() const;
 
  private:
@@ -51,10 +52,10 @@ class HangInquiry {
   bool is_open() const { return answer_deadline_.has_value(); }
   void inquire(TimePoint now, Actions& out);
   std::optional<Hang> conclude(TimePoint now, Actions& out);
-  // The ranks of Inspected are those of `owners`, in this order.
+  // Returns the answers' ranks, and fills `owners` with the node of each rank.
   Inspected take_answers(std::vector<NodeId>& owners);
-  // A hang is told in full once. While it stays the same, a line follows each time that its length
-  // has doubled. `global_rank`: its rank's, or -1.
+  // Returns how to report a hang: in full once, then in one line each time its length has doubled.
+  // `global_rank` is the outlier's, or -1.
   Telling how_to_tell(HangKind kind, int global_rank, Clock::duration quiet, TimePoint now);
   void tell(const HangFinding& finding, Telling telling, bool acts, Actions& out);
 
@@ -62,9 +63,9 @@ class HangInquiry {
   HangState& mine_;
   Roster& roster_;
   std::map<NodeId, std::vector<RankReport>> answers_;
-  std::set<NodeId> missing_;  // that were asked, and have not answered
-  Optional answer_deadline_;  // of the open inquiry
-  Optional due_;              // the next one, by itself
+  std::set<NodeId> missing_;  // the nodes that have not answered yet
+  Optional answer_deadline_;  // the open inquiry's; nullopt: none is open
+  Optional due_;              // when the next inquiry begins by itself
   TimePoint not_before_{};
   struct Told {
     HangKind kind;
@@ -72,8 +73,8 @@ class HangInquiry {
     Clock::duration quiet;
     TimePoint at;
   };
-  std::optional<Told> told_;          // the latest in this round
-  std::uint64_t recorded_round_ = 0;  // the last one whose nodes were asked for their records
+  std::optional<Told> told_;          // the last report in this round
+  std::uint64_t recorded_round_ = 0;  // the last round whose nodes got Record
 };
 
 }  // namespace ddprun::membership

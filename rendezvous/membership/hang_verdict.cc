@@ -16,12 +16,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view kOfCommunicator = " of communicator ";  // in RankReport::operation
+constexpr std::string_view kOfCommunicator = " of communicator ";  // part of RankReport::operation
 constexpr std::size_t kMaxNamedGroups = 4;
 constexpr std::size_t kMaxNamedRanks = 6;
 constexpr std::size_t kMostSilentNodes = 8;  // the text goes to every node
 constexpr std::size_t kMaxFailureLines = 20;
-constexpr milliseconds kLeastPause{300};  // looks are 100 ms apart on each node
+constexpr milliseconds kLeastPause{300};  // each node looks every 100 ms
 constexpr milliseconds kLeastAtTheEnd = std::chrono::minutes(30);
 
 std::string tenths_text(milliseconds time) {
@@ -35,14 +35,15 @@ std::string name_of(const InspectedRank& rank) {
                 ", pid ", rank.report.pid, ")");
 }
 
-// "in all_reduce #8812 (step 1101)".
+// Returns "in all_reduce #8812 (step 1101)".
 std::string whereabouts(const RankReport& report) {
   std::string text = "in " + place_of(report);
   if (!report.foreign && report.step > 0) text += concat(" (step ", report.step, ")");
   return text;
 }
 
-// "7 ranks in all_reduce #8812 (step 1101), ranks 1, 2 in …" without the outlier, biggest first.
+// Returns "7 ranks in all_reduce #8812 (step 1101), ranks 1, 2 in …" without the outlier, the
+// largest group first.
 std::string others_text(const Inspected& inspected, std::optional<std::size_t> outlier) {
   std::map<std::string, std::vector<int>> groups;
   for (std::size_t i = 0; i < inspected.ranks.size(); ++i) {
@@ -71,7 +72,7 @@ std::string others_text(const Inspected& inspected, std::optional<std::size_t> o
   return text;
 }
 
-// Lists ranks and nodes that were not seen, as they could be the cause, too.
+// Counts the ranks and names the nodes that were not seen: they could be the cause, too.
 std::string unseen_text(const Inspected& inspected) {
   std::string text;
   const int finished = inspected.num_finished;
@@ -85,9 +86,9 @@ std::string unseen_text(const Inspected& inspected) {
   return text;
 }
 
-// It tells the operation in which most others are: "rank 3 never came to all_reduce #127 (25.0 MiB
-// float32, sum) of communicator 0; ranks 0–2 wait in it for 30.1 s". Empty: none is in another one
-// than `outlier`, or they don't record their operations.
+// Returns the operation in which most others are: "rank 3 never came to all_reduce #127 (25.0 MiB
+// float32, sum) of communicator 0; ranks 0–2 wait in it for 30.1 s". Empty: no rank is in another
+// operation than `outlier`, or operations aren't recorded.
 std::string missing_from(const Inspected& inspected, std::size_t outlier) {
   struct Waiters {
     std::vector<int> ranks;
@@ -115,18 +116,18 @@ std::string missing_from(const Inspected& inspected, std::size_t outlier) {
 }
 
 struct Choice {
-  std::size_t suspect =
-      0;  // whose time counts: the outlier, else the one that is quiet for longest
+  // The rank whose time counts: the outlier, else the rank that has been quiet the longest.
+  std::size_t suspect = 0;
   std::optional<std::size_t> outlier;
-  bool waits_for_nobody = false;  // everybody is in the same collective, or in an earlier one
+  bool waits_for_nobody = false;  // all ranks wait in collectives
 };
 
-// Functions in which a rank waits for other ranks: process groups' and their stores'. The last ones
-// begin a symbol: a script's name may hold them, too.
+// Functions of process groups and their stores, in which a rank waits for other ranks. Those of the
+// second list must begin a symbol: a script's name may contain them, too.
 constexpr std::string_view kRankWaits[] = {"c10d::", "gloo::", "distributed_c10d.py"};
 constexpr std::string_view kRankWaitsAtBegin[] = {"nccl", "pnccl", "MPI_", "PMPI_"};
-// Calls in which a rank waits for its device. NCCL's operations may be under way there, or work of
-// its own.
+// Calls in which a rank waits for its device. The device may run NCCL's operations or the rank's
+// own work.
 constexpr std::string_view kDeviceWaits[] = {
     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy",
     "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize"};
@@ -142,8 +143,9 @@ bool waits_for_device(std::string_view frame) {
                              [&](std::string_view name) { return frame.find(name) != frame.npos; });
 }
 
-// The innermost frame in which a foreign rank waits for ranks, else for its device; null: there is
-// none. A rank that trains waits for its device most of the time, and reads its data meanwhile.
+// Returns the innermost frame in which a foreign rank waits for ranks, else for its device; null:
+// none. A rank that trains waits for its device most of the time, too, but it reads data meanwhile.
+// So a wait for the device counts only for a rank that moves no data.
 const std::string* wait_in_stack(const RankReport& report) {
   if (!report.foreign) return nullptr;
   auto found = std::ranges::find_if(report.frames, waits_for_ranks);
@@ -153,8 +155,8 @@ const std::string* wait_in_stack(const RankReport& report) {
   return found == report.frames.end() ? nullptr : &*found;
 }
 
-// Whether stacks show that ranks of a job without pages wait for others. Some do and some don't, or
-// all do, not for their devices alone. A rank whose stack isn't there may be either.
+// Returns whether stacks prove that ranks of a job without progress pages wait for others. Either
+// some wait and some don't, or all wait, at least one for ranks. A missing stack proves nothing.
 bool stacks_prove_a_wait(const std::vector<InspectedRank>& ranks) {
   bool some_wait = false, some_do_not = false, some_wait_for_ranks = false;
   for (const InspectedRank& rank : ranks) {
@@ -169,7 +171,7 @@ bool waits_for_others(const RankReport& report, bool is_proven) {
   return report.in_collective() || (is_proven && wait_in_stack(report) != nullptr);
 }
 
-// Since when a rank that waits for others is known to: for the longest of them.
+// Returns the longest quiet time of the ranks that wait for others.
 milliseconds longest_wait(const std::vector<InspectedRank>& ranks) {
   milliseconds wait{0};
   for (const InspectedRank& rank : ranks) {
@@ -178,13 +180,13 @@ milliseconds longest_wait(const std::vector<InspectedRank>& ranks) {
   return wait;
 }
 
-// When a rank is reported. Stacks that show who waits for whom are proof enough to tell of a
-// foreign one earlier.
+// Returns the quiet time after which a rank counts as stalled. If stacks prove a wait, a foreign
+// rank is reported earlier.
 milliseconds limit_of(const RankReport& report, bool is_proven) {
   return report.foreign && is_proven ? std::min(report.limit, kWaitedForLimit) : report.limit;
 }
 
-// The ranks of `from` whose value is the least, if that tells them from the others.
+// Returns the ranks of `from` with the least value; empty if all have the same.
 template <typename Value>
 std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value value) {
   auto least = value(from.front());
@@ -197,15 +199,15 @@ std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value valu
   return result;
 }
 
-// The quietest of `from`.
+// Returns the rank of `from` that has been quiet the longest.
 std::size_t longest(const std::vector<InspectedRank>& ranks, const std::vector<std::size_t>& from) {
   return *std::max_element(from.begin(), from.end(), [&](std::size_t a, std::size_t b) {
     return ranks[a].report.quiet < ranks[b].report.quiet;
   });
 }
 
-// For ranks of which none is in a collective. Those in a place that few are in, else those that
-// alone have been quiet for their limit; empty: they are all alike.
+// For ranks outside collectives. Returns those in a place where few are, else the few that have
+// been quiet for their limit. Empty: no small group differs.
 std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
                                         const std::vector<std::size_t>& all) {
   std::map<std::string, std::vector<std::size_t>> groups;
@@ -222,11 +224,11 @@ std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
   return {};
 }
 
-// `ranks` are not empty.
+// Chooses the outlier, if there is one, and the suspect. `ranks` must not be empty.
 Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_silent,
                       bool is_proven) {
   const auto report = [&](std::size_t i) -> const RankReport& { return ranks[i].report; };
-  std::vector<std::size_t> stopped, all, outside;  // all: that write a page, if any does
+  std::vector<std::size_t> stopped, all, outside;  // all: those with a page, if any
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (report(i).activity == RankActivity::kStopped) stopped.push_back(i);
     if (!report(i).foreign) all.push_back(i);
@@ -235,7 +237,7 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
     const std::size_t suspect = longest(ranks, from);
     return Choice{suspect, suspect, waits_for_nobody};
   };
-  if (!stopped.empty()) return names(stopped);  // wherever it is, it can't go on
+  if (!stopped.empty()) return names(stopped);  // a stopped rank can't go on
   const bool foreign = all.empty();
   for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
   for (const std::size_t i : all) {
@@ -244,8 +246,9 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
   const bool inside = outside.empty();
   const bool is_alone = all.size() == 1 && !someone_is_silent;
   if (is_alone) return names(all, inside);
-  // Messages are no collectives of all: each stage of a pipeline, and a gather's root, has its own
-  // number of them. The last operation alone shows them if no rank tells them apart.
+  // Point-to-point messages aren't collectives of all ranks: each stage of a pipeline, and a
+  // gather's root, has its own number of them. If not every rank counts them apart, only the last
+  // operation shows whether there are messages.
   const bool told_apart = std::ranges::all_of(
       all, [&](std::size_t i) { return report(i).shared_collectives_done.has_value(); });
   const bool has_messages = std::ranges::any_of(all, [&](std::size_t i) {
@@ -255,7 +258,7 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
     if (told_apart) return *report(i).shared_collectives_done;
     return has_messages ? 0 : report(i).collectives_begun;
   };
-  if (inside) {  // where some node is silent, they may all wait for that one
+  if (inside) {  // if a node is silent, all may wait for it
     const auto late = someone_is_silent ? std::vector<std::size_t>() : behind(all, begun);
     if (!late.empty()) return names(late, true);
     return {longest(ranks, all), std::nullopt, true};
@@ -285,8 +288,8 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   return lines;
 }
 
-// Some rank other than the suspect works on something outside a collective, and may. The suspect
-// may just wait for it, in whatever way. nullopt: none does.
+// Returns a rank other than the suspect that works outside a collective, within its limit. The
+// suspect may be waiting for it in some way. nullopt: there is none.
 std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ranks,
                                             std::size_t suspect, bool is_proven) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -301,8 +304,9 @@ std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ra
   return std::nullopt;
 }
 
-// When a blocked suspect may be acted upon. If some ranks have ended, the others may be at the
-// job's end: a last upload, say. If nodes are silent, it may wait for one of theirs.
+// Returns the quiet time after which the job may react to a blocked suspect. If some ranks have
+// ended, the others may be at the job's end, e.g. in a last upload. If nodes are silent, the
+// suspect may wait for one of their ranks.
 milliseconds limit_if_blocked(const RankReport& report, const Inspected& inspected) {
   const milliseconds limit = std::max(report.limit, report.limit_if_blocked);
   const bool is_learnt = limit > report.limit;
@@ -314,8 +318,8 @@ milliseconds pause_until(milliseconds quiet, milliseconds limit) {
   return std::max(kLeastPause, limit - quiet);
 }
 
-// When all of these, which are blocked now, will have been so for their limits; nullopt: some is
-// not, or all have.
+// Returns the time until all of these blocked ranks have been quiet for their limits. nullopt: a
+// rank isn't blocked, or all have reached their limits.
 std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& ranks) {
   milliseconds left{0};
   for (const InspectedRank& rank : ranks) {
@@ -326,7 +330,7 @@ std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& 
   return std::max(left, kLeastPause);
 }
 
-// The time until the first of the foreign ranks that an agent spoke of early is at its limit.
+// Returns the time until the first foreign rank that was reported early reaches its own limit;
 // nullopt: there is none.
 std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks) {
   std::optional<milliseconds> least;
@@ -339,15 +343,15 @@ std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks)
   return least;
 }
 
-// The time until the suspect has been quiet for its limit. If nobody in particular is suspected, it
-// lasts until every rank has been. nullopt: it is over.
+// Returns the time until the suspect has been quiet for its limit or, without an outlier, until
+// every rank has. nullopt: that has happened already.
 std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice,
                                       bool is_proven) {
   const auto& ranks = inspected.ranks;
   const RankReport& suspect = ranks[choice.suspect].report;
   milliseconds left = limit_of(suspect, is_proven) - suspect.quiet;
   if (is_proven && choice.outlier) {
-    // One that computes and moves nothing for as long as others wait for it.
+    // A rank that computes, but moves no data while others wait for it, reaches its limit, too.
     left = std::min(left,
                     limit_of(suspect, is_proven) - std::min(suspect.unmoved, longest_wait(ranks)));
   }
@@ -361,8 +365,9 @@ std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& 
   return left;
 }
 
-// "all_reduce #127" of "all_reduce #127 (25.0 MiB float32, sum) of communicator 0". Its number is
-// the communicator's own: the sum over all communicators differs where one rank has had messages.
+// Returns "all_reduce #127" for "all_reduce #127 (25.0 MiB float32, sum) of communicator 0". The
+// number counts this communicator's operations. A count over all communicators differs between
+// ranks if one has had messages.
 std::string without_size(const std::string& operation) {
   const std::size_t of = operation.rfind(kOfCommunicator);
   std::string text = operation.substr(0, std::min(operation.find(" ("), of));
@@ -411,7 +416,7 @@ HangFinding compare_ranks(const Inspected& inspected) {
   finding.outlier = choice.outlier;
   const auto& suspect = ranks[choice.suspect];
   const RankReport& report = suspect.report;
-  // It goes on, but does nothing that the others could see.
+  // The outlier still computes, but the others wait for it.
   const bool is_waited_for =
       is_proven && choice.outlier && report.quiet < limit_of(report, is_proven);
   finding.quiet = is_waited_for ? std::max(report.quiet, longest_wait(ranks)) : report.quiet;

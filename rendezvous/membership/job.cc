@@ -26,13 +26,13 @@ JobState new_job(const MachineOptions& options, const Join& first,
   return job;
 }
 
-// A list of functions, one for each type of message.
+// A set of functions, one for each type of message.
 template <typename... Functions>
 struct Handlers : Functions... {
   using Functions::operator()...;
 };
 template <typename... Functions>
-Handlers(Functions...) -> Handlers<Functions...>;  // clang 14 doesn't deduce it by itself
+Handlers(Functions...) -> Handlers<Functions...>;  // clang 14 needs it
 
 }  // namespace
 
@@ -77,7 +77,7 @@ bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const Agen
   if (ended()) {
     if (!trouble.empty() || node.channel.all_acknowledged()) roster_.erase(node.id, out);
   } else if (!trouble.empty()) {
-    rounds_.lose(node.id, true, trouble, now, out);  // its workers live until it has read that
+    rounds_.lose(node.id, true, trouble, now, out);  // its workers live until it reads that
   } else {
     rounds_.form_if_ready(now, out);
   }
@@ -92,7 +92,7 @@ bool Job::newcomer(ConnectionId connection, const ConnectionFacts& facts, const 
     log(out, state_, LogLevel::kWarning, concat("refused ", who, ": ", refused->message));
     out.push_back(action::Send{connection, {0, 0, *refused}});
     out.push_back(action::Close{connection});
-    if (state_.phase == JobPhase::kForming) {  // whoever waits may wait for this one
+    if (state_.phase == JobPhase::kForming) {  // the waiting nodes may wait for this one
       roster_.tell_waiting(now, out, concat(who, " was refused: ", refused->message));
     }
     return false;
@@ -107,9 +107,11 @@ bool Job::newcomer(ConnectionId connection, const ConnectionFacts& facts, const 
     roster_.tell(node, Waiting{0, 0, warning, false}, out);
   }
   const auto other = roster_.take_rank_wish(node);
-  // An agent that was started again before its predecessor's grace was over takes its place.
+  // An agent that was started again takes its predecessor's place, even within the predecessor's
+  // grace time.
   if (other && !state_.nodes.at(*other).gone) {
-    // One that has not come back yet after a restart of the rendezvous may live where it is.
+    // If the predecessor hasn't come back since a restart of the rendezvous, its workers may still
+    // run.
     const bool is_silent = state_.nodes.at(*other).returning;
     rounds_.lose(*other, is_silent, "a new agent came with its node rank", now, out);
   }
@@ -129,7 +131,7 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
   if (took_in_passing(connection, envelope, now, out)) return true;
   changed_ = true;
   Node* node = roster_.at(connection);
-  if (node == nullptr) {  // it left or was given up a moment ago
+  if (node == nullptr) {  // its node was erased a moment ago
     out.push_back(action::Close{connection});
     return false;
   }
@@ -153,7 +155,7 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
   return true;
 }
 
-// Most of what nodes say changes nothing that is kept: no row is made to find that out.
+// Most messages change nothing that the journal keeps. So no row is made for them to find that out.
 bool Job::took_in_passing(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
                           Actions& out) {
   const JobEvent event = event_of(envelope.message);
@@ -198,14 +200,14 @@ void Job::hang_found(std::optional<Hang> hang, TimePoint now, Actions& out) {
   if (hang) rounds_.failed(hang->owner, hang->failure, hang->quiet, now, out);
 }
 
-// Nothing of it is kept: thousands may end at once, and no row is made to find that out.
+// The journal keeps nothing of this. Thousands of connections may end at once, so no rows are made.
 void Job::closed(ConnectionId connection, TimePoint now) {
   const auto id = roster_.id_at(connection);
   if (id) roster_.closed(roster_.nodes().edit_unkept(*id), now);
 }
 
-// The journal lost the end of its store, or its agent makes things up. Workers wait for answers
-// that never come, so the round can't go on.
+// The journal lost the end of the store, or the agent sent wrong data. Workers would wait for
+// answers that never come, so the round can't go on.
 void Job::store_lost(ConnectionId connection, const std::string& why, TimePoint now, Actions& out) {
   Node* node = roster_.at(connection);
   if (node == nullptr) return;
@@ -273,7 +275,7 @@ void Job::deadline_over(JobEvent event, TimePoint now, Actions& out) {
 void Job::check_presence(TimePoint now, Actions& out) {
   for (const NodeId id : roster_.overdue(now)) {
     const auto found = state_.nodes.find(id);
-    if (found == state_.nodes.end()) continue;  // another one's loss was the job's end
+    if (found == state_.nodes.end()) continue;  // another node's loss has ended the job
     const Node& node = found->second;
     const JobEvent event = node.connection ? JobEvent::kSilent : JobEvent::kStaysAway;
     if (reaction(event) == Reaction::kForgotten) {
@@ -285,7 +287,7 @@ void Job::check_presence(TimePoint now, Actions& out) {
   }
 }
 
-// ---- for those who look at it ----
+// ---- status and questions ----
 
 std::optional<Seat> Job::seat(ConnectionId connection) const {
   const auto id = roster_.id_at(connection);
@@ -351,7 +353,8 @@ std::vector<TailRoute> Job::ask_for_tails(const TailQuestion& question, Actions&
     if (is_member(node)) members.push_back(&node);
   }
   std::ranges::sort(members, {}, [](const Node* node) { return *node->node_rank; });
-  // The first rank of each that is behind none that is lost; then the one behind all of these.
+  // The first rank of each node before the first lost one, then the rank after the last of these
+  // nodes.
   std::vector<int> first_ranks{0};
   for (const Node* node : members) {
     if (*node->node_rank != std::ssize(first_ranks) - 1) break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One job: its nodes' messages and absences in, pushes out. Looks up each event in the table of
-// states and events (job_events.h), and hands it to the class that it concerns. Pure.
+// One job. It takes its nodes' messages and absences, and returns actions. It looks up each event
+// in the table of states and events (job_events.h), and hands it to the class in charge. Pure.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,25 @@ namespace ddprun::membership {
 
 class Job {
  public:
-  // Settings and time-outs are the first node's, `owner` is its ConnectionFacts::user. `options`
-  // must outlive the job.
+  // The job has the first node's settings and time-outs; `owner` is that node's
+  // ConnectionFacts::user. `options` must outlive the job.
   Job(const MachineOptions& options, std::uint64_t number, const Join& first,
       std::optional<std::uint32_t> owner, Clock::time_point now);
-  // One of an earlier rendezvous process: its nodes have restore_grace to come back.
+  // Restores a job of an earlier rendezvous process: its nodes have restore_grace to come back.
   Job(const MachineOptions& options, std::uint64_t number, JobState state, Clock::time_point now,
       Actions& out);
-  // The classes below refer to each other and to the state.
+  // Not copyable: the members refer to each other and to the state.
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // An agent is new, or comes back and knows() recognises it. Answers Welcome or Refused. True when
-  // the connection now belongs to this job. Needs takes_newcomers() for a new agent.
+  // Takes in a new agent, or one that comes back and is known (knows()). Answers Welcome or
+  // Refused. Returns true if the connection now belongs to this job. For a new agent
+  // takes_newcomers() must be true.
   bool join(ConnectionId connection, const ConnectionFacts& facts, const AgentEnvelope& envelope,
             const std::function<std::string()>& new_session, Clock::time_point now, Actions& out);
 
-  // From a connection that join() took in; false: the peer broke the protocol and was cut off.
+  // Takes a message from a connection that join() took in. Returns false if the connection was
+  // closed: the peer broke the protocol, or its node is gone.
   bool message(ConnectionId connection, const AgentEnvelope& envelope, Clock::time_point now,
                Actions& out);
   void heard(ConnectionId connection, Clock::time_point now) { roster_.heard(connection, now); }
@@ -39,7 +41,7 @@ class Job {
   void store_lost(ConnectionId connection, const std::string& why, Clock::time_point now,
                   Actions& out);
   void tick(Clock::time_point now, Actions& out);
-  // Refuses every node; the job is empty afterwards. Before the first round only.
+  // Refuses every node; the job is empty afterwards. Called before the first round only.
   void turn_away(const Refused& refused, Actions& out);
 
   std::optional<Clock::time_point> next_deadline() const;
@@ -48,28 +50,28 @@ class Job {
   bool ended() const { return state_.phase == JobPhase::kEnded; }
   bool takes_newcomers() const { return reaction(JobEvent::kNewcomer) != Reaction::kElsewhere; }
   bool empty() const { return state_.nodes.empty(); }
-  // The job has no nodes, and nobody to tell its end to. A job whose first nodes were unfit waits
-  // for the others, to tell them.
+  // Returns whether the job can be dropped: it has no nodes, and expects none. A job whose first
+  // nodes were unfit waits for the others, to tell them the reason.
   bool is_over() const {
     const bool waits = awaits_first_round() && !state_.excluded.empty() && state_.deadlines.join;
     return empty() && !waits;
   }
-  // Whether `join` comes from an agent that this job has taken in already.
+  // Returns whether `join` comes from an agent that this job has already taken in.
   bool knows(const Join& join) const { return roster_.known(join).has_value(); }
   bool awaits_first_round() const {
     return state_.phase == JobPhase::kForming && state_.round == 0;
   }
-  // `other` waits here, too, and may be meant to be this job: tells the nodes that wait.
+  // Tells the waiting nodes that `other` waits for nodes, too, and may be meant as this job.
   void hint_at(const Job& other, Clock::time_point now, Actions& out);
-  // Without its nodes, and these.
+  // Return the status without its nodes, and the nodes.
   JobStatus status() const;
   std::vector<NodeStatus> node_statuses() const;
   std::size_t num_connected() const { return roster_.num_connected(); }
-  // As JobTable::seconds().
+  // See JobTable::seconds().
   PhaseSeconds seconds(Clock::time_point now) const { return rounds_.seconds(now); }
   std::uint64_t number() const { return number_; }
   std::optional<Seat> seat(ConnectionId connection) const;
-  // As JobTable's.
+  // See JobTable::ask_for_tails().
   std::vector<TailRoute> ask_for_tails(const TailQuestion& question, Actions& out) const;
 
   // For the journal (JobRows).
@@ -95,11 +97,11 @@ class Job {
   const std::uint64_t number_;  // in the journal
   JobState state_;
   JobRows rows_;
-  bool changed_ = true;  // since collect_changes(), maybe
+  bool changed_ = true;  // possibly, since collect_changes()
 
-  // Each reads the whole state, and changes its own part of it. A class calls those above it only.
-  // Roster knows and tells the nodes; Blame and HangInquiry say what follows for the job; Rounds
-  // does it.
+  // Each class reads the whole state, and changes its own part of it. A class calls only those
+  // above it. Roster keeps the nodes and sends to them. Blame and HangInquiry decide what follows
+  // for the job, and Rounds does it.
   Roster roster_;
   Blame blame_;
   HangInquiry hang_;

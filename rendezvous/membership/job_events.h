@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of states and events: a job's reaction to all that happens to it, by its phase. Job's
-// dispatch reads it. docs/internals/rendezvous.md tells the same in prose. Pure.
+// The table of states and events: a job's reaction to each event, by the job's phase. Job's
+// dispatch uses it. docs/internals/rendezvous.md explains it in prose. Pure.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace ddprun::membership {
 
 enum class JobEvent {
   // Messages of agents, in the order of AgentMessage.
-  kJoin,  // on a connection that has joined
+  kJoin,  // a second Join on a connection
   kAck,
   kWorkersRunning,
   kWorkerFailed,
@@ -34,43 +34,43 @@ enum class JobEvent {
   kInspection,
   kStepTimes,
   kTail,
-  // Other happenings.
+  // Other events.
   kNewcomer,   // a join of a new agent
   kComesBack,  // a join of an agent that is known
   kHeard,      // a ping
   kClosed,     // a node's connection ended
   kStoreLost,  // a node's store proxy can't go on
-  kSilent,     // a connected node was not heard of for the keep-alive time
+  kSilent,     // a connected node was silent for the keep-alive time
   kStaysAway,  // a node's grace to come back is over
-  kTailAsked,  // somebody looks at what a rank prints
-  // Deadlines, in the order in which they are looked at.
+  kTailAsked,  // a person looks at a rank's output
+  // Deadlines, in the order in which they are checked.
   kLingerOver,
-  kPresenceCheck,  // leads to kSilent or kStaysAway, for each node that it finds overdue
+  kPresenceCheck,  // leads to kSilent or kStaysAway for each overdue node
   kStartOver,
   kBarrierOver,
-  kNoticeOver,  // of a warning
+  kNoticeOver,  // a warning's notice is over
   kStopOver,
   kLastCallOver,
   kFenceOver,
   kBackoffOver,
   kJoinTimeOver,
   kJoinRestartDue,
-  kWaitingDue,  // the next Waiting to all
-  kInquiryDue,  // an inquiry into a hang ends or begins
+  kWaitingDue,  // the next Waiting to all nodes is due
+  kInquiryDue,  // an inquiry into a hang must end or begin
 };
 inline constexpr JobEvent kFirstDeadline = JobEvent::kLingerOver;
 inline constexpr std::size_t kNumJobEvents = static_cast<std::size_t>(JobEvent::kInquiryDue) + 1;
 
 enum class Reaction {
   kHandled,
-  kIgnored,         // it changes nothing; a deadline is not even waited for
-  kAcknowledges,    // nothing but its acknowledgement counts: after the last one the node may go
+  kIgnored,         // changes nothing; a deadline is not waited for
+  kAcknowledges,    // only its `ack` counts: the node may go after the last one
   kBreaksProtocol,  // the connection is closed
-  kForgotten,       // the node is forgotten, and costs nothing
-  kElsewhere,       // another job's: JobTable begins one
+  kForgotten,       // the node is forgotten; no budget is used
+  kElsewhere,       // belongs to a new job: JobTable begins one
 };
 
-// Whether a message counts only if a member says it of the live or last round.
+// kRound: a message counts only if a member sends it about the live or last round.
 enum class Scope { kAny, kRound };
 
 struct EventRow {
@@ -85,8 +85,8 @@ struct EventRow {
 
   JobEvent event;
   Scope scope;
-  std::array<Reaction, 4> reactions;  // by JobPhase
-  Deadline deadline;                  // that is over then, where JobDeadlines has it
+  std::array<Reaction, 4> reactions;  // index: JobPhase
+  Deadline deadline;                  // of kinds that JobDeadlines has; else nullptr
 };
 
 namespace states_and_events {
@@ -165,7 +165,7 @@ static_assert(variants::variant_size<AgentMessage>::value ==
 inline JobEvent event_of(const AgentMessage& message) {
   return static_cast<JobEvent>(message.index());
 }
-// The round that it is about; nullopt: none.
+// Returns the round that the message is about; nullopt: none.
 inline std::optional<std::uint64_t> round_of(const AgentMessage& message) {
   return variants::visit(
       [](const auto& its) -> std::optional<std::uint64_t> {

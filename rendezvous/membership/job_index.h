@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of a JobTable, and what finds one without a walk over all: its number, name, connections
-// and deadline. An event of one job costs O(log n) of n jobs, however many there are. Pure.
+// The jobs of a JobTable, with indexes by number, name, connection and deadline. With n jobs an
+// event of one costs O(log n). Pure.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,14 @@ namespace ddprun::membership {
 
 class JobIndex {
  public:
-  // `client` began it; empty: not known, and counted for nobody. Its number is above all others'.
+  // Adds a job, whose number must be the largest. `client` began it; empty: not known, so no
+  // client's count grows.
   Job& add(std::unique_ptr<Job> job, const std::string& client);
-  // To be called after each change of a job: it is found by what it is now.
+  // Updates the indexes; called after each change of a job.
   void update(const Job& job);
   struct Removed {
     std::unique_ptr<Job> job;
-    std::vector<ConnectionId> connections;  // that are still its own
+    std::vector<ConnectionId> connections;  // that are still open
   };
   Removed remove(const Job& job);
 
@@ -37,14 +38,16 @@ class JobIndex {
   const JobNumbers& numbers() const { return numbers_; }
   std::size_t num_of(const std::string& client) const;
 
-  // Null: there is none. The first job in order of creation has the smallest number.
+  // Return null if there is no such job. Numbers grow in order of creation.
   Job* find(std::uint64_t number) const;
   Job* after(std::uint64_t number) const;
-  // In order of creation. All but the last have ended.
+  // Returns the jobs of that name in order of creation. All but the last have ended.
   std::vector<Job*> named(const std::string& run_id) const;
-  // One that waits for its first round, and whose name differs in its hash only. Null: none does.
+  // Returns a job that waits for its first round and whose name differs only in its hash; null:
+  // none.
   Job* sibling_of(const Job& job) const;
-  // One of fixed ranks, of another name, that holds the port: it has nodes and hasn't ended.
+  // Returns a job of fixed ranks that holds the port: it has nodes and hasn't ended. A job named
+  // `but_for` doesn't count.
   Job* holder_of_port(std::string_view but_for) const;
 
   Job* at(ConnectionId connection) const;
@@ -53,7 +56,7 @@ class JobIndex {
   void disconnect(ConnectionId connection);
 
   std::optional<Clock::time_point> next_deadline() const;
-  // At most `most` of those whose deadline has come; who waits longest is first.
+  // Returns at most `most` jobs whose deadline has come, the longest overdue first.
   std::vector<Job*> due(Clock::time_point now, std::size_t most) const;
 
  private:
@@ -61,7 +64,7 @@ class JobIndex {
     std::unique_ptr<Job> job;
     std::string client;
     std::set<ConnectionId> connections;
-    // Its places in what is below.
+    // Its keys in the sets and counts below.
     std::optional<Clock::time_point> due;
     JobPhase phase = JobPhase::kForming;
     std::size_t num_waiting = 0;
@@ -79,7 +82,7 @@ class JobIndex {
   std::unordered_map<ConnectionId, std::uint64_t> by_connection_;
   std::set<std::pair<std::string, std::uint64_t>> by_name_;
   std::set<std::pair<Clock::time_point, std::uint64_t>> by_deadline_;
-  // The jobs that wait for their first round under a made name, by the one that it is made for.
+  // The jobs that wait for their first round under a made id, by that id's user.
   std::set<std::pair<std::string, std::uint64_t>> siblings_;
   std::set<std::uint64_t> holders_of_port_;
   std::unordered_map<std::string, std::size_t> num_by_client_;

@@ -19,12 +19,12 @@ constexpr std::string_view kJob = "job", kState = "state", kBlame = "blame", kRo
 
 }  // namespace
 
-// RowWriter and RowReader find these by the types of their arguments. Enumerators are written as
-// numbers: new ones go to the end of each enum.
+// RowWriter and RowReader find these functions by their argument types. Enumerators are written as
+// numbers, so new ones go to the end of each enum.
 static NodePhase last_of(NodePhase) { return NodePhase::kStopping; }
 static JobPhase last_of(JobPhase) { return JobPhase::kEnded; }
 
-// ---- messages, as the protocol has them ----
+// ---- messages, in the protocol's form ----
 
 static std::string row_text(const RendezvousMessage& message) {
   return encode(RendezvousEnvelope{0, 0, message});
@@ -67,14 +67,15 @@ void each_field(Self& seconds, Fields& fields) {
   for (const auto& [name, phase] : kPhases) fields(name, seconds.*phase);
 }
 
-// The row "blame": what grows with failures. Earlier versions had it in "state".
+// The row "blame" has the fields that grow with failures. Earlier versions had them in "state".
 template <typename Fields>
 void each_blame(auto& job, Fields& fields) {
   fields("first_failures", job.first_failures);
   fields("excluded", job.excluded);
 }
 
-// The row "state": what may change with any message, so nothing that grows with nodes.
+// The row "state" has the fields that may change with any message. So none of them grows with
+// nodes.
 BOOST_DESCRIBE_STRUCT(JobState, (),
                       (owner, phase, deadlines, next_node_id, verdict, verdict_after_stop, began,
                        round, round_started, round_nodes, num_stepped, first_step, connecting,
@@ -87,7 +88,7 @@ namespace {
 
 std::string node_key_of(NodeId id) { return concat(kNodes, id); }
 
-// Written as a Join has them: settings and time-outs.
+// Writes settings and time-outs in the form of a Join.
 std::string job_row(const JobState& job) {
   Join join;
   join.run_id = job.run_id;
@@ -122,7 +123,7 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
       batch.push_back({prefix + node_key_of(id), std::nullopt});
       continue;
     }
-    // A node that tells its steps, or that it is there, changes nothing that is kept.
+    // A report of steps or a sign of life changes no field of the row.
     std::string text = row_of(found->second);
     const Digest digest = digest_of(text);
     Digest& written = written_[id];
@@ -212,7 +213,7 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
     }
     job.nodes.add(node.id) = std::move(node);
   }
-  // A node rank belongs to the node that came last with it.
+  // A --node-rank belongs to the last node that came with it.
   for (const auto& [id, node] : job.nodes) {
     if (node.join.node_rank) job.rank_wishes[*node.join.node_rank] = id;
   }

@@ -22,12 +22,12 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
-// ", 3.20 s <what>"; empty where there is nothing to tell.
+// Returns ", 3.20 s <what>"; empty for 0 s.
 std::string part(double seconds, const char* what) {
   return seconds > 0 ? concat(", ", seconds_text(seconds), what) : std::string();
 }
 
-// The words of `a` that `b` lacks; both are sorted.
+// Returns the names in `a` that `b` lacks; both are sorted.
 std::vector<std::string> without(const std::vector<std::string>& a,
                                  const std::vector<std::string>& b) {
   std::vector<std::string> rest;
@@ -67,7 +67,7 @@ void Ledger::close_phase(double PhaseSeconds::*phase, TimePoint now) {
 
 void Ledger::started(RoundRecord record, std::vector<std::string> members, TimePoint now) {
   std::sort(members.begin(), members.end());
-  // Its cause is the round before.
+  // The delay counts for the round before, which caused it.
   if (!rounds_.empty()) close_phase(&PhaseSeconds::delay, delay_end(now));
   record.came = without(members, members_);
   record.went = without(members_, members);
@@ -115,8 +115,8 @@ void Ledger::count_redone(std::uint64_t first_step) {
   if (before == rounds_.rend() || before->last_step < first_step) return;
   before->steps_redone = std::max(before->steps_redone, before->last_step + 1 - first_step);
   if (before->first_step == 0 || before->last_step <= before->first_step) return;
-  // The round's first step is not in its running time. A round in between that told no last step
-  // may have done some steps again already: each is lost once.
+  // The round's first step is not in its running time. A round in between, without a last step, may
+  // have done some steps again already. Each step counts as lost only once.
   const auto timed = static_cast<double>(before->last_step - before->first_step);
   const double share = std::min(1.0, static_cast<double>(before->steps_redone) / timed);
   const double all = before->seconds.running + before->seconds.redone;
@@ -141,7 +141,8 @@ double PhaseSeconds::*Ledger::phase_member() const {
     case Phase::kSpawn:
       return &PhaseSeconds::spawn;
     case Phase::kRunning:
-      // If a job that reports its steps did none, the time was that of its first step.
+      // If a job that reports steps has done none in this round, the time is that of its first
+      // step.
       return reports_steps_ ? &PhaseSeconds::first_step : &PhaseSeconds::running;
     case Phase::kStepping:
       return &PhaseSeconds::running;
@@ -250,10 +251,10 @@ std::string ledger_text(const Ledger& ledger, std::size_t max_bytes) {
   object["seconds"] = phase_seconds_object(ledger.total());
   object["rounds"] = json::array();
   std::size_t size = json::serialize(object).size();
-  std::vector<std::string> texts;  // the last one first
+  std::vector<std::string> texts;  // the last round first
   for (auto record = ledger.rounds().rbegin(); record != ledger.rounds().rend(); ++record) {
     std::string text = json::serialize(round_record_object(*record));
-    size += text.size() + 1;  // and a comma
+    size += text.size() + 1;  // plus a comma
     if (size > max_bytes) break;
     texts.push_back(std::move(text));
   }

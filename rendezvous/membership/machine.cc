@@ -53,7 +53,7 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
       settle(*job, now);
     }
   } else if (const auto* heard = variants::get_if<event::Heard>(&event)) {
-    // It changes nothing that settle() looks at.
+    // A ping changes nothing that settle() looks at.
     if (Job* job = jobs_->at(heard->connection)) job->heard(heard->connection, now);
   } else if (const auto* closed = variants::get_if<event::Closed>(&event)) {
     if (Job* job = jobs_->at(closed->connection)) {
@@ -153,7 +153,8 @@ Actions JobTable::close_to_new_jobs(Clock::time_point now) {
   return out;
 }
 
-// Made job ids hash the command, so nodes whose commands differ wait for each other as two jobs.
+// A made job id has a hash of the command. So nodes whose commands differ wait for each other in
+// two jobs.
 void JobTable::hint_at_siblings(Job& job, Clock::time_point now, Actions& out) {
   if (!job.awaits_first_round()) return;
   Job* other = jobs_->sibling_of(job);
@@ -169,7 +170,7 @@ void JobTable::refuse(ConnectionId connection, Refused refused, Actions& out) co
   out.push_back(action::Close{connection});
 }
 
-// After each change of a job. One that is over is dropped.
+// Called after each change of a job. Drops a job that is over.
 void JobTable::settle(Job& job, Clock::time_point now) {
   if (!job.is_over()) {
     if (options_.journalled) changed_.insert(job.number());
@@ -198,7 +199,7 @@ bool JobTable::has_job(std::uint64_t number) const { return jobs_->find(number) 
 std::size_t JobTable::num_jobs() const { return jobs_->size(); }
 const JobNumbers& JobTable::numbers() const { return jobs_->numbers(); }
 
-// If several jobs have one name, only the last one lives.
+// Returns the last job of that name: the earlier ones have ended.
 Job* JobTable::job_named(const std::string& run_id) const {
   const auto jobs = jobs_->named(run_id);
   return jobs.empty() ? nullptr : jobs.back();
@@ -299,7 +300,7 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
       auto job = std::make_unique<Job>(options_, number, read_job(of_job, clock_shift), now, out);
       const std::string client = client_of(job->state());
       settle(jobs_->add(std::move(job), client), now);
-    } catch (const std::exception& error) {  // of JSON, too
+    } catch (const std::exception& error) {  // JSON errors, too
       const std::string what =
           concat("job number ", number, " of the journal is lost: ", error.what(),
                  "; its agents are refused and end with 75");

@@ -13,11 +13,12 @@
 namespace ddprun::membership {
 namespace {
 
-// From finding a node silent to its loss. If this rendezvous stood still itself (a stopped process,
-// a paused machine), the node's messages wait in its connection. They are read meanwhile.
+// The time from finding a node silent to its loss. If this rendezvous itself stood still (a stopped
+// process, a paused machine), the node's messages wait in its connection. They are read in this
+// time.
 constexpr std::chrono::milliseconds kSecondLook{100};
 constexpr std::chrono::milliseconds kWaitingInterval{1'000};
-constexpr std::chrono::milliseconds kWaitingPerNode{1};  // thousands hear it less often
+constexpr std::chrono::milliseconds kWaitingPerNode{1};  // so large jobs send it less often
 
 }  // namespace
 
@@ -78,7 +79,8 @@ void Roster::erase(NodeId id, Actions& out) {
   if (found == mine_.nodes.end()) return;
   const Node& node = found->second;
   if (node.connection) {
-    // Workers that still stop may use the store behind it; the agent closes it after them.
+    // Stopping workers may still use the store behind the connection. The agent closes it after
+    // them.
     const bool carries_store = job_.phase == JobPhase::kEnded &&
                                job_.settings.store == StoreMode::kProxy && is_member(node);
     if (!carries_store) out.push_back(action::Close{*node.connection});
@@ -166,7 +168,8 @@ std::string Roster::come_back(Node& node, ConnectionId connection, const Connect
                         ": its journal lost it, or the node is confused"),
                  static_cast<int>(ExitCode::kRetryable), false},
          out);
-    // Either it makes things up, or this rendezvous was restored from a journal that lacks the end.
+    // Either the node sends wrong numbers, or this rendezvous was restored from a journal without
+    // its end.
     if (was_told_more) return "it confirms what it was never told";
     return concat("it was told that its messages up to ", join.confirmed, " had arrived, of which ",
                   join.confirmed - received,
@@ -188,9 +191,9 @@ void Roster::disconnect(Node& node, Actions& out) {
 
 void Roster::closed(Node& node, TimePoint now) {
   set_connection(node, std::nullopt);
-  // When the job has ended it may still come for its verdict, if its confirmation isn't on the way.
+  // After the job's end the node may still come back for its verdict, if it hasn't acknowledged it.
   const bool ended = job_.phase == JobPhase::kEnded;
-  if (node.left) return give_grace(node, now);  // it has its verdict
+  if (node.left) return give_grace(node, now);  // it already has its verdict
   give_grace(node, now + (ended ? options_.end_grace : options_.reconnect_grace));
 }
 
@@ -226,8 +229,8 @@ std::vector<NodeId> Roster::overdue(TimePoint now) {
   return overdue;
 }
 
-// Whether this is a second look; else one is due. A second look that comes late itself proves
-// nothing.
+// Returns whether this is a second look. If not, one is scheduled. A second look that is late
+// itself doesn't count.
 bool Roster::is_second_look(TimePoint now) {
   if (second_look_ && now < *second_look_) return false;
   const bool is_in_time = second_look_ && now < *second_look_ + kSecondLook;
@@ -237,7 +240,7 @@ bool Roster::is_second_look(TimePoint now) {
 
 std::string Roster::why_overdue(const Node& node, TimePoint now) const {
   if (node.returning) {
-    // Like a node that fell silent, it may still run on its machine.
+    // Like the workers of a silent node, its workers may still run.
     const std::string how = "it did not come back after the rendezvous was restarted";
     if (!options_.shared) return how;
     const auto left = std::chrono::ceil<std::chrono::seconds>(without_rendezvous_until(node) - now);
@@ -252,8 +255,8 @@ std::string Roster::why_overdue(const Node& node, TimePoint now) const {
                 options_.reconnect_grace.count(), " ms");
 }
 
-// It may reach other rendezvous than this one, which say that they don't lead. Silence doesn't
-// fence it then, and it keeps its workers for as long as it does without any.
+// The node may reach other rendezvous, which answer that they don't lead. So it isn't cut off, and
+// its workers run on for as long as it waits for a leader.
 Roster::TimePoint Roster::without_rendezvous_until(const Node& node) const {
   const JobTimeouts& its = node.join.timeouts;
   return restored_at_ + its.rendezvous_lost + its.shutdown + kFenceMargin;
@@ -267,12 +270,12 @@ void Roster::fence(Node& node, bool by_silence, TimePoint now) const {
 }
 
 bool Roster::serves_rendezvous(const Node& node) const {
-  // Another node of this machine, as when one tries it out, is told apart by its process.
+  // In a trial several nodes may run on this machine: the process id tells them apart.
   const bool is_here = node.facts.peer_is_loopback || node.facts.peer_addr == node.facts.local_addr;
   return options_.embedded && is_here && node.join.pid == options_.embedding_pid;
 }
 
-// ---- telling ----
+// ---- sending ----
 
 void Roster::push(Node& node, RendezvousMessage message, Actions& out) {
   auto envelope = node.channel.number(std::move(message));
@@ -312,7 +315,7 @@ void Roster::tell_waiting(TimePoint now, Actions& out, std::optional<std::string
     return;
   }
   last_waiting_ = now;
-  // Unknown, so taken as now, while fewer than MIN nodes are here.
+  // With fewer than MIN nodes the time isn't known, and counts as now.
   const TimePoint next = job_.deadlines.last_call.value_or(
       std::max(job_.deadlines.fenced.value_or(now), job_.deadlines.backoff.value_or(now)));
   const Waiting waiting =

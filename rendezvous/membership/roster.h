@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's nodes: who is in it, who is connected, who has been silent for too long; and the way to
-// tell them things. Keeps what can be looked up and counted in O(1). Pure.
+// A job's nodes: which are in it, which are connected, and which have been silent for too long. It
+// also sends messages to them. Look-ups and counts take O(1). Pure.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ class Roster {
   using TimePoint = Clock::time_point;
   using Optional = std::optional<TimePoint>;
 
-  // The nodes that `mine` has already were in an earlier rendezvous process.
+  // Nodes that `mine` already has come from an earlier rendezvous process.
   Roster(const MachineOptions& options, const JobState& job, RosterState& mine, TimePoint now);
-  // They have until then to come back.
+  // Gives all nodes time to come back, until `until`.
   void expect_all_back(TimePoint now, TimePoint until);
 
   Node* at(ConnectionId connection);
   std::optional<NodeId> id_at(ConnectionId connection) const;
-  // The node of an agent that was taken in already.
+  // Returns the node of an agent that was already taken in.
   std::optional<NodeId> known(const Join& join) const;
   template <typename Wanted>
   std::vector<NodeId> ids_of(Wanted&& wanted) const {
@@ -36,20 +36,20 @@ class Roster {
     }
     return ids;
   }
-  // True: there was one.
+  // Returns whether there was such a node.
   template <typename Wanted>
   bool erase_if(Wanted&& wanted, Actions& out) {
     const std::vector<NodeId> ids = ids_of(wanted);
     for (const NodeId id : ids) erase(id, out);
     return !ids.empty();
   }
-  // For changes of a node that no count depends on; the others have functions here.
+  // Access for changes that no count depends on; other changes have functions here.
   NodeTable& nodes() { return mine_.nodes; }
 
   Node& add(ConnectionId connection, const ConnectionFacts& facts, const Join& join,
             const std::string& session, TimePoint now);
   void erase(NodeId id, Actions& out);
-  // It has the wish that it came with from now on. nullopt: nobody else had it.
+  // Gives the node the --node-rank that it asked for. Returns the node that had it; nullopt: none.
   std::optional<NodeId> take_rank_wish(const Node& node);
 
   void set_phase(Node& node, NodePhase phase);
@@ -60,40 +60,40 @@ class Roster {
   int num_members(NodePhase phase) const {
     return members_in_phase_[static_cast<std::size_t>(phase)];
   }
-  // Nodes of an earlier process that have not come back.
+  // Counts nodes of an earlier process that have not come back.
   int num_returning() const { return num_returning_; }
   std::size_t num_connected() const { return by_connection_.size(); }
 
   // ---- presence ----
 
-  // Returns why the node is told that it can't go on, and must be lost; empty: it goes on.
+  // Handles the return of a node. Returns why it can't go on and must be lost; empty: it goes on.
   [[nodiscard]] std::string come_back(Node& node, ConnectionId connection,
                                       const ConnectionFacts& facts, const AgentEnvelope& envelope,
                                       TimePoint now, Actions& out);
-  void disconnect(Node& node, Actions& out);  // it has a connection
+  void disconnect(Node& node, Actions& out);  // called only if it has a connection
   void closed(Node& node, TimePoint now);
   void heard(ConnectionId connection, TimePoint now);
-  // It may be without a connection until then.
+  // Allows the node to be without a connection until then.
   void give_grace(Node& node, TimePoint until);
-  // overdue() is due.
+  // Returns when overdue() must be called next.
   Optional next_look() const { return next_look_; }
   std::vector<NodeId> overdue(TimePoint now);
-  // "nothing was heard of it for 5000 ms", of an overdue node.
+  // Returns the reason for an overdue node: "nothing was heard of it for 5000 ms".
   std::string why_overdue(const Node& node, TimePoint now) const;
-  // If it was lost by silence, its workers live until fenced_until.
+  // Sets fenced_until if the node was lost by silence: its workers may live until then.
   void fence(Node& node, bool by_silence, TimePoint now) const;
-  // Its ddprun serves this rendezvous.
+  // Returns whether the node's ddprun serves this rendezvous.
   bool serves_rendezvous(const Node& node) const;
 
-  // ---- telling ----
+  // ---- sending ----
 
   void push(Node& node, RendezvousMessage message, Actions& out);
-  // Not numbered, may be lost.
+  // Sends without a number: the message may be lost.
   void tell(const Node& node, RendezvousMessage message, Actions& out) const;
   void welcome(const Node& node, TimePoint now, Actions& out) const;
   void tell_spare(const Node& node, Actions& out) const;
-  // All nodes, while the job is forming: now, or once waiting_due() has come. `hint`: each Waiting
-  // says this, too, from now on.
+  // Sends Waiting to all nodes while the job is forming: now, or once waiting_due() has come. From
+  // now on each Waiting also has `hint`.
   void tell_waiting(TimePoint now, Actions& out, std::optional<std::string> hint = {});
   void nobody_waits();
   Optional waiting_due() const { return waiting_due_; }
@@ -102,8 +102,8 @@ class Roster {
  private:
   void set_connection(Node& node, std::optional<ConnectionId> connection);
   void index(const Node& node);
-  void count(const Node& node, int by);  // by -1 before a change, by 1 after it
-  // It is here, on this connection from now on.
+  void count(const Node& node, int by);  // -1 before a change, 1 after it
+  // Called when the node has come on this connection.
   void connect(Node& node, ConnectionId connection, TimePoint now);
   bool is_second_look(TimePoint now);
   TimePoint without_rendezvous_until(const Node& node) const;
@@ -117,10 +117,10 @@ class Roster {
   std::unordered_map<ConnectionId, NodeId> by_connection_;
   std::unordered_map<std::string, NodeId> by_session_;
   std::unordered_map<std::string, NodeId> by_instance_;
-  TimePoint restored_at_{};  // where there was an earlier process
-  Optional next_look_;       // no node's keep-alive or grace ends before this
-  Optional second_look_;     // of it, at nodes that were found silent
-  Optional waiting_due_;     // the next Waiting to all
+  TimePoint restored_at_{};  // if there was an earlier process
+  Optional next_look_;       // no keep-alive or grace time ends before this
+  Optional second_look_;     // the check again of silent nodes
+  Optional waiting_due_;     // when the next Waiting goes to all
   std::string waiting_hint_;
   TimePoint last_waiting_;
 };

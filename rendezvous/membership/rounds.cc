@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kNextRoundLastCall{1'000};
 
-// "preempted: …" becomes "preempted at step 26: …".
+// Adds the step: "preempted: …" becomes "preempted at step 26: …".
 void say_step(std::uint64_t step, std::string& reason) {
   constexpr std::string_view kPreempted = "preempted";
   const bool has_place = reason.starts_with(kPreempted);
@@ -35,10 +35,10 @@ bool has_workers(const Node& node) {
 void Rounds::go_on_after_restart(TimePoint now, Actions& out) {
   seconds_before_ = job_.ledger.total_until(now);
   if (is_in(JobPhase::kEnded)) ended_at_ = now;
-  // A node is told apart from one that is lost by its silence, and silence takes that long.
+  // Only silence shows that a node is lost, and that takes the keep-alive time.
   const TimePoint until = now + std::max(options_.restore_grace, job_.timeouts.keep_alive);
   roster_.expect_all_back(now, until);
-  // Nobody listened to the nodes for a while: they get until then to say what was due.
+  // For a while no rendezvous received the nodes' messages. So deadlines are extended until then.
   JobDeadlines& deadlines = mine_.deadlines;
   for (Optional* deadline : {&deadlines.join, &deadlines.start, &deadlines.barrier, &deadlines.stop,
                              &deadlines.linger}) {
@@ -69,7 +69,7 @@ void Rounds::await_nodes(TimePoint now) {
 
 void Rounds::form_if_ready(TimePoint now, Actions& out) {
   if (!is_in(JobPhase::kForming)) return;
-  // After a restart of the rendezvous the nodes that were here are waited for.
+  // After a restart of the rendezvous the round waits for the nodes that were here.
   if (roster_.num_placeable() < job_.settings.min_nodes || roster_.num_returning() > 0) {
     mine_.deadlines.last_call.reset();
     return;
@@ -80,14 +80,14 @@ void Rounds::form_if_ready(TimePoint now, Actions& out) {
     const std::chrono::milliseconds wait = last_call_time();
     if (!job_.deadlines.last_call || wait.count() == 0)
       mine_.deadlines.last_call = std::max(at, now + wait);
-    at = *job_.deadlines.last_call;  // what else is waited for was known before it
+    at = *job_.deadlines.last_call;  // it is never before the other two times
   }
   if (now >= at) start(choose_nodes(job_), false, now, out);
 }
 
-// Between rounds no node is expected: one that comes late joins a later round. A rack's nodes go or
-// come within moments. So a round that lost or gets a node waits a bit for another node. One that
-// has all of its nodes again doesn't.
+// Between rounds no node is expected: one that comes late joins a later round. But a rack's nodes
+// go or come within moments. So a round with more or fewer nodes than the last one waits a bit for
+// others. A round with the same number doesn't.
 std::chrono::milliseconds Rounds::last_call_time() const {
   if (job_.round == 0) return job_.timeouts.last_call;
   if (roster_.num_placeable() == job_.round_nodes) return std::chrono::milliseconds(0);
@@ -127,7 +127,7 @@ void Rounds::start(const std::vector<NodeId>& order, bool in_place, TimePoint no
     node.departed = false;
   });
   mine_.rank_labels.clear();
-  // By rank, so that the node that serves the store is told first.
+  // In order of rank, so that the node that serves the store gets the message first.
   for (const NodeId id : order) {
     Node& node = roster_.nodes().edit(id);
     mine_.rank_labels.push_back(node.join.topology);
@@ -205,7 +205,7 @@ void Rounds::workers_succeeded(Node& node, TimePoint now, Actions& out) {
 
 void Rounds::workers_left(Node& node, TimePoint now, Actions& out) {
   if (!has_workers(node)) return;
-  if (job_.preempting.empty()) {  // nobody asked them to
+  if (job_.preempting.empty()) {  // they left unasked
     WorkerFailure failure;
     failure.exit_code = static_cast<int>(ExitCode::kRetryable);
     return worker_failed(node, std::move(failure), now, out);
@@ -217,12 +217,12 @@ void Rounds::workers_left(Node& node, TimePoint now, Actions& out) {
 // ---- a round's end ----
 
 void Rounds::worker_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out) {
-  if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
-  // A failure may be heard of after a later one has ended the round.
+  if (node.phase == NodePhase::kIdle) return;  // it has already reported that its workers are gone
+  // A failure's message may come after a later failure has ended the round.
   if (is_in(JobPhase::kStopping) && job_.round_failures.empty()) return;
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
-  failure.hung = false;  // that is for the comparison of all ranks to say
+  failure.hung = false;  // only the comparison of all ranks sets it
   blame_.note_failure(node, failure, now, out);
   if (is_in(JobPhase::kRunning)) failed(&node, failure, {}, now, out);
 }
@@ -257,7 +257,7 @@ void Rounds::go_on_without(const std::string& what, TimePoint now, Actions& out)
 
 void Rounds::member_lost(const std::string& what, Clock::duration unnoticed, TimePoint now,
                          Actions& out) {
-  // One round is one loss, however many nodes of a rack go with it, and whatever else ended it.
+  // Each round counts at most one loss, even if many nodes of a rack go.
   if (is_in(JobPhase::kRunning)) blame_.count_loss();
   stop_kept(what, now, out);
   if (is_in(JobPhase::kStopping) && job_.verdict_after_stop) {
@@ -281,7 +281,7 @@ void Rounds::loss_was_earlier(const std::string& what, Actions& out) {
   mine_.ledger.name_cause(concat(what, "; then ", victim));
 }
 
-// " in 2 s: …" when the next round has to wait, for the message about this one's end.
+// Sets the delay of the next round. Returns " in 2 s: …" for the message about this round's end.
 std::string Rounds::await_backoff(TimePoint now) {
   const auto delay = blame_.count_quick_failure(now);
   if (delay.count() == 0) return {};
@@ -290,22 +290,22 @@ std::string Rounds::await_backoff(TimePoint now) {
                 " rounds in a row failed within ", kCrashLoopRound.count(), " s");
 }
 
-// A host that comes, breaks and comes again must not re-form the job for ever. The round must have
-// run for some time, which doubles with each restart that was in vain. It was, if no larger round
-// came and did steps.
+// A host that comes, fails and comes again must not re-form the job for ever. So the round must
+// have run for some time, which doubles with each restart in vain. A restart is in vain if no
+// larger round followed that lasted.
 void Rounds::restart_for_joined(TimePoint now, Actions& out) {
   mine_.deadlines.join_restart.reset();
   if (!job_.settings.restart_on_join || !is_in(JobPhase::kRunning)) return;
   if (roster_.num_members() >= job_.settings.max_nodes) return;
-  // A new round would do the work of those that have finished again.
+  // A new round would repeat the work of nodes that have finished.
   if (roster_.num_members(NodePhase::kSucceeded) > 0) return;
   const auto joined = std::find_if(job_.nodes.begin(), job_.nodes.end(), [](const auto& entry) {
     return is_placeable(entry.second) && !is_member(entry.second);
   });
   if (joined == job_.nodes.end()) return;
   settle_join_restarts(now);
-  // Nodes that are started together come one after the other. The last restart was not in vain
-  // while the larger round lives. There are --nnodes of them at most.
+  // Nodes that are started together come one after the other. While the larger round lives, the
+  // last restart was not in vain. There are at most --nnodes such restarts.
   const bool grew = roster_.num_members() > job_.nodes_before_join_restart;
   const TimePoint at =
       grew ? now : job_.round_started + join_restart_delay(job_.vain_join_restarts);
@@ -323,7 +323,7 @@ void Rounds::restart_for_joined(TimePoint now, Actions& out) {
        now, out);
 }
 
-// Whether the live round shows that restarts for nodes that joined were worth it.
+// Resets the count of vain restarts if the live round is larger than before, and has lasted.
 void Rounds::settle_join_restarts(TimePoint now) {
   const bool lasted =
       job_.num_stepped >= job_.round_nodes || now - job_.round_started >= kCrashLoopRound;
@@ -350,7 +350,7 @@ void Rounds::stop(RoundEnd how, const std::string& reason, Clock::duration unnot
   roster_.nodes().edit_each([&](Node& node) {
     if (node.gone) return;
     if (node.emptied) {
-      roster_.set_phase(node, NodePhase::kIdle);  // nothing to stop: it would not answer
+      roster_.set_phase(node, NodePhase::kIdle);  // it has nothing to stop, and would not answer
     } else if (is_member(node) && node.phase != NodePhase::kIdle) {
       roster_.set_phase(node, NodePhase::kStopping);
       const bool is_last = job_.verdict_after_stop.has_value();
@@ -368,7 +368,7 @@ void Rounds::workers_stopped(Node& node, const WorkersStopped& message, TimePoin
   if (node.phase == NodePhase::kIdle) return;
   node.join.store_port = message.store_port;
   mine_.ledger.last_step(message.last_step);
-  if (node.phase == NodePhase::kSucceeded) {  // it lost contact when its work was done
+  if (node.phase == NodePhase::kSucceeded) {  // it lost contact after its work was done
     node.emptied = true;
     return;
   }
@@ -379,7 +379,7 @@ void Rounds::workers_stopped(Node& node, const WorkersStopped& message, TimePoin
     stop_kept(describe(node) + " has kept no workers", now, out);
     return stopped_if_all(now, out);
   }
-  // This rendezvous may have stood still itself for all the time that they were gone.
+  // The workers may be gone for long already: this rendezvous itself may have stood still.
   const TimePoint gone_at{std::chrono::microseconds(message.gone_at_us)};
   const bool is_known = message.gone_at_us > 0 && gone_at < now;
   member_lost(describe(node) + " stopped its workers after it lost contact",
@@ -395,7 +395,8 @@ void Rounds::stopped_if_all(TimePoint now, Actions& out) {
     return end(std::move(*verdict), job_.round_end, now, out);
   }
   out.push_back(action::RoundOver{job_.run_id, job_.round_end});
-  // Not earlier: one of them may serve the round's store, which the others' workers end with.
+  // Excluded nodes go only now: one of them may serve the round's store, which other nodes' workers
+  // need to end.
   for (const NodeId id : roster_.ids_of([](const Node& node) { return node.excluded; })) {
     Node& node = roster_.nodes().edit(id);
     if (!node.left) {
@@ -408,7 +409,7 @@ void Rounds::stopped_if_all(TimePoint now, Actions& out) {
   if (is_in(JobPhase::kForming)) roster_.tell_waiting(now, out);
 }
 
-// Nothing of the round changes any more.
+// Called when nothing of the round changes any more.
 void Rounds::close_round(Optional next_not_before, TimePoint now) {
   mine_.deadlines.stop.reset();
   if (!job_.round_failures.empty()) {
@@ -428,11 +429,11 @@ std::chrono::milliseconds Rounds::stop_limit() const {
 
 // ---- in place (docs/inplace.md) ----
 
-// A worker has died, and each node is asked to keep those that live. When all have, the next round
-// begins with them; when one hasn't, all are stopped, and the next round is one as ever.
+// After a worker has died, each node is asked to keep the living workers. If all nodes do, the next
+// round begins with them. If one doesn't, all workers are stopped, and a usual round follows.
 
 void Rounds::workers_kept(Node& node, int count, TimePoint now, Actions& out) {
-  if (!job_.keeping) return;  // it was told otherwise meanwhile, and answers again
+  if (!job_.keeping) return;  // the node was told to stop them meanwhile, and will answer again
   node.kept = count;
   for (const auto& [id, each] : job_.nodes) {
     if (is_member(each) && each.kept == 0) return;
@@ -451,7 +452,7 @@ void Rounds::workers_kept(Node& node, int count, TimePoint now, Actions& out) {
   start(order, true, now, out);
 }
 
-// Nobody goes on in place: whoever kept workers, or may, stops them.
+// Gives up going on in place: every node that kept workers, or may do so, stops them.
 void Rounds::stop_kept(const std::string& why, TimePoint now, Actions& out) {
   if (!std::exchange(mine_.keeping, false)) return;
   log(out, job_, LogLevel::kWarning,
@@ -494,11 +495,11 @@ void Rounds::lose(NodeId id, bool by_silence, const std::string& how, TimePoint 
   }
   roster_.erase(id, out);
   if (member) return member_lost(what, unnoticed, now, out);
-  form_if_ready(now, out);  // it may have been the last one that the round waited for
+  form_if_ready(now, out);  // the round may have waited for this node only
   roster_.tell_waiting(now, out);
 }
 
-// ---- leaving, or asked to be left out ----
+// ---- nodes that leave, or are asked to be excluded ----
 
 void Rounds::leave(Node& node, const Leave& message, TimePoint now, Actions& out) {
   const JobEnd its_end = after_leave(job_, node, message);
@@ -515,22 +516,22 @@ void Rounds::leave(Node& node, const Leave& message, TimePoint now, Actions& out
   log(out, job_, LogLevel::kInfo, its_end.reason);
   roster_.push(node, its_end, out);
   if (node.excluded && node.phase == NodePhase::kStopping) {
-    node.left = true;  // its workers may live: it counts until its connection ends
+    node.left = true;  // its workers may live, so it counts until its connection ends
     return;
   }
   roster_.erase(node.id, out);
   roster_.tell_waiting(now, out);
 }
 
-// A job that runs with fewer nodes, too, needs this one no more than it needs a lost one.
+// An elastic job with enough other nodes goes on, as after a node's loss.
 bool Rounds::goes_on_without(const Node& node, const Leave& message) const {
   const JobSettings& settings = job_.settings;
   if (message.everyone || settings.min_nodes == settings.max_nodes) return false;
   return !roster_.serves_rendezvous(node) && nodes_left(job_) > settings.min_nodes;
 }
 
-// As a node that asks to be left out, but its agent stops its workers by itself, and they count
-// until its connection ends.
+// Handles the node like one whose worker asked to exclude it. But its agent stops the workers
+// itself, and they count until its connection ends.
 void Rounds::leave_alone(Node& node, const Leave& message, const JobEnd& its_end, TimePoint now,
                          Actions& out) {
   roster_.push(node, its_end, out);
@@ -545,7 +546,7 @@ void Rounds::leave_alone(Node& node, const Leave& message, const JobEnd& its_end
   go_on_without(its_end.reason, now, out);
 }
 
-// A node that asks to be left out is lost to the job like any other: the same budget.
+// A node that asks to be excluded counts as lost, in the same budget.
 void Rounds::worker_request(Node& node, const WorkerRequest& message, TimePoint now, Actions& out) {
   if (!has_workers(node)) return;
   if (message.kind == WorkerRequest::Kind::kStopJob) {
@@ -556,7 +557,7 @@ void Rounds::worker_request(Node& node, const WorkerRequest& message, TimePoint 
   go_on_without(concat(describe(node), " is excluded: ", job_.excluded.at(node.key)), now, out);
 }
 
-// ---- warned: it is about to be taken away, or the job's time is over ----
+// ---- warnings: a node is about to be taken away, or the job's time is over ----
 
 void Rounds::warned(Node& node, const Preempted& message, TimePoint now, Actions& out) {
   const bool live = is_in(JobPhase::kRunning);
@@ -575,11 +576,11 @@ void Rounds::warned(Node& node, const Preempted& message, TimePoint now, Actions
   blame_.ask_to_leave(message, what, now, out);
 }
 
-// A spare, or a node between two rounds: nobody waits for its workers.
+// For a spare, or a node between two rounds: it has no running workers to ask.
 void Rounds::warned_idle(Node& node, const std::string& what, TimePoint now, Actions& out) {
   log(out, job_, LogLevel::kWarning, what);
   if (node.phase == NodePhase::kStopping) {
-    node.preempted = true;  // it goes when they are stopped
+    node.preempted = true;  // it goes when its workers are stopped
     return roster_.set_excluded(node, true);
   }
   const bool is_needed = is_member(node) && job_.round > 0;
@@ -601,7 +602,7 @@ void Rounds::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out,
   DDPRUN_CHECK(!is_in(JobPhase::kEnded));
   if (is_in(JobPhase::kRunning)) mine_.round_end = how;
   if (!is_in(JobPhase::kForming)) out.push_back(action::RoundOver{job_.run_id, job_.round_end});
-  // The cause came before the workers were stopped.
+  // A verdict that was decided before the workers were stopped has precedence.
   if (auto decided = blame_.take_verdict()) verdict = std::move(*decided);
   log(out, job_, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
@@ -626,7 +627,7 @@ void Rounds::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out,
   }
   if (options_.keep_finished.count() > 0) mine_.record = finished_job(job_, verdict, now);
   mine_.deadlines.linger = now + options_.end_linger;
-  // Before the nodes hear of it.
+  // Before the nodes get the message.
   out.push_back(
       action::JobOver{job_.run_id, verdict.exit_code, store_is_at_endpoint(job_.settings)});
   tell_end(verdict, now, out);
@@ -637,10 +638,10 @@ void Rounds::tell_end(const JobEnd& verdict, TimePoint now, Actions& out) {
   roster_.nodes().edit_each([&](Node& node) {
     if (node.gone) return;
     JobEnd message = verdict;
-    // The ledger goes to one node, since there may be thousands.
+    // Only one node gets the ledger, since there may be thousands.
     if (node.node_rank == 0) message.ledger = ledger_text(job_.ledger, kMaxLedgerBytes);
     if (!node.left) roster_.push(node, std::move(message), out);
-    // It may come back for it.
+    // The node may come back for the message.
     if (!node.connection) roster_.give_grace(node, now + options_.end_grace);
   });
   roster_.erase_if([](const Node& node) { return node.gone; }, out);

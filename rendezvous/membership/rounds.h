@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The phases of a job: rounds form, start, are stopped, go on in place; the job ends. And the nodes
-// that go, which may end a round. Decides nothing by itself; formation.h and verdicts.h do. Pure.
+// Leads a job through its phases: rounds form, start, are stopped or go on in place, and the job
+// ends. It also handles nodes that go, which may end a round. The decisions are made in formation.h
+// and verdicts.h. Pure.
 #pragma once
 
 #include <chrono>
@@ -24,15 +25,15 @@ class Rounds {
          Blame& blame, HangInquiry& hang)
       : options_(options), job_(job), mine_(mine), roster_(roster), blame_(blame), hang_(hang) {}
 
-  // The job is new, or of an earlier rendezvous process.
+  // await_nodes() begins a new job, go_on_after_restart() goes on with one of an earlier process.
   void await_nodes(TimePoint now);
   void go_on_after_restart(TimePoint now, Actions& out);
 
   void form_if_ready(TimePoint now, Actions& out);
-  // Ends the live round if some node has joined and waits for a place (--on-join=restart).
+  // Ends the live round if a node has joined and waits for a place (--on-join=restart).
   void restart_for_joined(TimePoint now, Actions& out);
-  // The live round ends because of `failure`, which is of `node`; nullptr: of no node. It happened
-  // `unnoticed` before now.
+  // Ends the live round because of `failure` on `node`; nullptr: on no particular node. The failure
+  // happened `unnoticed` before now.
   void failed(Node* node, const WorkerFailure& failure, Clock::duration unnoticed, TimePoint now,
               Actions& out);
   void lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out);
@@ -49,15 +50,15 @@ class Rounds {
   void warned(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void leave(Node& node, const Leave& message, TimePoint now, Actions& out);
 
-  PhaseSeconds seconds(TimePoint now) const;  // as JobTable::seconds()
+  PhaseSeconds seconds(TimePoint now) const;  // see JobTable::seconds()
 
  private:
-  std::chrono::milliseconds last_call_time() const;  // MIN nodes are there: how long MAX is awaited
-  // `order`: nodes by node rank.
+  std::chrono::milliseconds last_call_time() const;  // with MIN nodes: the wait for MAX
+  // `order` has the nodes by node rank.
   void start(const std::vector<NodeId>& order, bool in_place, TimePoint now, Actions& out);
   void record_round(const std::vector<NodeId>& order, int world_size, bool in_place, TimePoint now);
-  bool all_run(TimePoint now);  // or have ended
-  // If the job's end is decided, its reason is told instead.
+  bool all_run(TimePoint now);  // true also for workers that have ended
+  // Stops the live round. If the job's end is decided, nodes get that reason instead of `reason`.
   void stop(RoundEnd how, const std::string& reason, Clock::duration unnoticed, TimePoint now,
             Actions& out);
   void stopped_if_all(TimePoint now, Actions& out);
@@ -70,13 +71,14 @@ class Rounds {
   void leave_alone(Node& node, const Leave& message, const JobEnd& its_end, TimePoint now,
                    Actions& out);
   void warned_idle(Node& node, const std::string& what, TimePoint now, Actions& out);
-  // A node of the live round goes, whose workers live as yet.
+  // Called when a node of the live round goes whose workers still live.
   void go_on_without(const std::string& what, TimePoint now, Actions& out);
-  // It has been erased.
+  // Called when a member is lost and already erased, or has stopped its workers.
   void member_lost(const std::string& what, Clock::duration unnoticed, TimePoint now, Actions& out);
-  // A member's loss came before the failure that ended the round, which is being stopped.
+  // Called when a member's loss came before the failure that ended the round. The round is being
+  // stopped.
   void loss_was_earlier(const std::string& what, Actions& out);
-  // `how` the live round ends, if there is one.
+  // Ends the job; `how` says how the live round ends, if there is one.
   void end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out,
            Clock::duration unnoticed = {});
   void tell_end(const JobEnd& verdict, TimePoint now, Actions& out);
@@ -89,7 +91,7 @@ class Rounds {
   Roster& roster_;
   Blame& blame_;
   HangInquiry& hang_;
-  PhaseSeconds seconds_before_;  // of an earlier process
+  PhaseSeconds seconds_before_;  // counted by an earlier process
   Optional ended_at_;
 };
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain data as a JSON object and back, by one list of fields for both directions:
+// Turns plain data into a JSON object and back. One list of fields serves both directions:
 //
 //   struct Point { int x, y; };
 //   BOOST_DESCRIBE_STRUCT(Point, (), (x, y))
 //
-// A field's key is its name, a private one's without the "_" at its end: another name is another
-// format. A type that needs more than a list has an each_field() of its own.
+// A field's key is its name, without a "_" at its end. So a new name changes the format. A type
+// that needs more than a list has an each_field() of its own.
 //
-// If an older version wrote the row, fields may be missing: they keep what they have. Unknown
-// fields are skipped. Pure.
+// An older version's row may lack fields; they keep their values. Unknown fields are skipped. Pure.
 #pragma once
 
 #include <boost/describe/members.hpp>
@@ -96,7 +95,7 @@ class RowWriter {
   static boost::json::value value(const std::pair<A, B>& field) {
     return boost::json::array{value(field.first), value(field.second)};
   }
-  // A struct with each_field(), or a type with row_text() (a message of the protocol).
+  // Writes a struct with each_field(), or a type with row_text() (a message of the protocol).
   template <typename T>
   requires(std::is_class_v<T> && !RowList<T>) static boost::json::value value(const T& field) {
     if constexpr (requires { row_text(field); }) {
@@ -112,11 +111,10 @@ class RowWriter {
   boost::json::object object_;
 };
 
-// Throws Error(kProtocol) that names the field where a value is of another type or out of range.
+// Throws Error(kProtocol), which names the field, if a value is of another type or out of range.
 class RowReader {
  public:
-  // `clock_shift` is added to each point in time: the clock that they were taken from may have been
-  // another one.
+  // `clock_shift` is added to each point in time: they may come from another clock.
   RowReader(std::string_view text, Clock::duration clock_shift)
       : RowReader(parsed_object(text), clock_shift) {}
 

@@ -14,7 +14,7 @@ using std::chrono::microseconds;
 
 namespace {
 
-// In the order of the enumerators.
+// The phases' names, in the order of the enumerators.
 constexpr std::array kNodePhases = {"idle", "starting", "running", "succeeded", "stopping"};
 constexpr std::array kJobPhases = {"forming", "running", "stopping", "ended"};
 

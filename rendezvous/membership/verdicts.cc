@@ -16,7 +16,7 @@
 namespace ddprun::membership {
 namespace {
 
-// "2 nodes", "1:4 nodes": what the job was to have.
+// Returns the number of nodes that the job wants: "2 nodes", "1:4 nodes".
 std::string wanted_nodes(const JobState& job) { return counted(nnodes_text(job.settings), "node"); }
 
 constexpr std::size_t kMaxNamedNodes = 8;
@@ -26,7 +26,7 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return concat(time.count(), " ms");
 }
 
-// "a, b and 3 more" over the nodes that `wanted` picks.
+// Returns "a, b and 3 more" for the nodes that `wanted` picks.
 template <typename Predicate>
 std::string names(const JobState& job, Predicate wanted) {
   std::vector<const Node*> picked;
@@ -36,7 +36,7 @@ std::string names(const JobState& job, Predicate wanted) {
   return first_listed(picked, kMaxNamedNodes, [](const Node* node) { return describe(*node); });
 }
 
-// Whether one rank is named; none is if all ranks hang together.
+// Returns whether the failure names a rank; if all ranks hang together, it names none.
 bool names_a_rank(const WorkerFailure& failure) {
   return !failure.hung || failure.global_rank >= 0;
 }
@@ -53,13 +53,13 @@ JobEnd retryable(const JobState& job, std::string reason) {
   return end_of(job, static_cast<int>(ExitCode::kRetryable), std::move(reason));
 }
 
-// Whether MIN nodes are left, or others are waited for.
+// Returns whether MIN nodes are left, or the job waits for others.
 bool enough_are_left(const JobState& job, std::ptrdiff_t left) {
   return left >= job.settings.min_nodes || job.timeouts.replacement.count() > 0;
 }
 
-// Workers of all nodes and `join`. An upper bound will do if it is not too many: each join asks,
-// and to count costs a walk over all nodes.
+// Counts the workers of all nodes and of `join`. It returns an upper bound if that isn't too large:
+// every join calls this, and counting needs a walk over all nodes.
 std::int64_t num_workers_with(const JobState& job, const Join& join) {
   const auto most = static_cast<std::int64_t>(job.nodes.size() + 1) * kMaxWorkersPerNode;
   if (most <= std::numeric_limits<int>::max()) return most;
@@ -72,7 +72,7 @@ bool has_a_place(const Node& node) {
   return node.connection && !node.gone && !node.excluded && !node.warned;
 }
 
-// "ddprun, pid 4711 on gpu01, which runs train.py"
+// Returns "ddprun, pid 4711 on gpu01, which runs train.py".
 std::string holder_text(const Node& holder, const Join& join) {
   std::string text = concat("ddprun, pid ", holder.join.pid, " on ", holder.join.host,
                             ", which runs ", holder.join.program);
@@ -137,7 +137,7 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
   if (restarts_left && enough_nodes && !failure.lasting) return std::nullopt;
   int code = failure.signal_number != 0 ? exit_status_for_signal(failure.signal_number)
                                         : failure.exit_code;
-  if (code == 0) code = 1;  // an agent that calls success a failure must not end the job with 0
+  if (code == 0) code = 1;  // a failure must not end the job with 0
   std::string reason = describe(failure);
   if (!enough_nodes) {
     reason +=
@@ -363,7 +363,7 @@ std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
   const bool no_spares = fixed || (settings.max_nodes == 1 && settings.spares == 0);
   const auto places =
       static_cast<std::size_t>(settings.max_nodes + (no_spares ? 0 : settings.spares));
-  if (job.nodes.size() < places) return std::nullopt;  // each join asks, of thousands, too
+  if (job.nodes.size() < places) return std::nullopt;  // every join calls this
   const Node* holder = nullptr;
   std::size_t num_here = 0;
   bool one_of_them = false;
@@ -423,7 +423,7 @@ Waiting spare_note(const JobState& job, int num_members, int num_spares) {
 
 std::string doubt_about_failure(const JobState& job, const WorkerFailure& failure) {
   if (job.settings.recovery != Recovery::kInPlace) return "not asked for";
-  // Workers may ask an old store, or an old round's part of one, as long as they live.
+  // Workers may use an old store, or an old round's part of one, as long as they live.
   if (!store_is_at_node(job.settings)) return "the workers' store is at the rendezvous";
   if (failure.hung) return "no worker has died";
   if (job.verdict_after_stop) return "the job ends";

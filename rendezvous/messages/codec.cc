@@ -23,7 +23,7 @@ static_assert(kMaxTextBytes == JsonFields::kMaxTextBytes);
 static_assert(kMaxLedgerBytes <= kMaxTextBytes, "one string of a message");
 
 constexpr std::size_t kMaxDepth = 8;
-constexpr std::size_t kParsedBytes = 16'384;  // on the stack: what most messages become
+constexpr std::size_t kParsedBytes = 16'384;  // buffer on the stack, enough for most messages
 
 constexpr std::size_t kMaxLastLines = 20, kMaxTracebackLines = 24, kMaxLogFiles = 2;
 constexpr std::size_t kMaxVictims = 9;
@@ -34,7 +34,7 @@ constexpr std::size_t kMaxNoteBytes = 512;
 constexpr std::int64_t kMaxStepMicroseconds = std::int64_t{1} << 50;
 constexpr std::string_view kExcludeNode = "exclude_node", kStopJob = "stop_job";
 
-// In the order of the variants.
+// The types' names, in the order of the variants.
 constexpr std::array kAgentTypes = {"join",
                                     "ack",
                                     "workers_running",
@@ -58,7 +58,7 @@ constexpr std::array kRendezvousTypes = {"welcome",      "waiting", "start_round
 static_assert(kAgentTypes.size() == variants::variant_size_v<AgentMessage>);
 static_assert(kRendezvousTypes.size() == variants::variant_size_v<RendezvousMessage>);
 
-// The last of `lines` that are within the bounds.
+// Returns as many of the last `lines` as the bounds allow.
 std::span<const std::string> last_that_fit(std::span<const std::string> lines,
                                            std::size_t max_count, std::size_t max_bytes) {
   std::size_t count = 0, num_bytes = 0;
@@ -70,7 +70,7 @@ std::span<const std::string> last_that_fit(std::span<const std::string> lines,
   return lines.last(count);
 }
 
-// A number that an older version doesn't send: left out where it is 0.
+// Handles a number that older versions don't send. It is left out if it is 0.
 template <typename Number, typename Fields>
 void unless_zero(const char* name, Number& number, std::int64_t most, Fields& fields) {
   if (fields.wants(name, number > 0)) fields.number(name, number, 0, most);
@@ -207,7 +207,7 @@ void each_json(Self& status, Fields& fields) {
   }
 }
 
-// ---- what an agent says ----
+// ---- agents' messages ----
 
 template <Nothing Self, typename Fields>
 void each_json(Self&, Fields&) {}
@@ -224,7 +224,7 @@ void each_json(Self& join, Fields& fields) {
   if (fields.wants("oldest_version", true)) {
     fields.number("oldest_version", join.oldest_version, 0, join.version);
   }
-  // Another version may have other fields: the rendezvous refuses it by name.
+  // Another version may have other fields, so none is read. The rendezvous refuses the version.
   if (Fields::kReads && !common_version(join)) return;
   fields.text("run_id", join.run_id);
   fields.text("instance", join.instance);
@@ -353,12 +353,12 @@ void each_json(Self& tail, Fields& fields) {
   fields.shown("note", tail.note);
 }
 
-// ---- what the rendezvous says ----
+// ---- the rendezvous' messages ----
 
 template <MaybeConst<Welcome> Self, typename Fields>
 void each_json(Self& welcome, Fields& fields) {
   fields.number("version", welcome.version, 0, kMaxInt);
-  // As in Join: the agent says so and ends.
+  // Another version may have other fields. The agent reports the version and ends.
   const bool is_known =
       welcome.version >= kOldestProtocolVersion && welcome.version <= kProtocolVersion;
   if (Fields::kReads && !is_known) return;
@@ -421,7 +421,7 @@ void each_json(Self& end, Fields& fields) {
   fields.counter("rounds", end.rounds);
   fields.shown("summary", end.summary);
   fields.texts("victims", end.victims, kMaxVictims, kMaxShownBytes);
-  // Nothing that fits is cut: the bound has room for a "…".
+  // The bound has room for a "…", so that a text that fits is never cut.
   std::string ledger = clean_utf8(end.ledger, kMaxLedgerBytes + 3);
   if (fields.wants("ledger", !ledger.empty() && ledger.size() <= kMaxLedgerBytes)) {
     fields.whole("ledger", ledger);
@@ -471,7 +471,7 @@ const char* type_of(const RendezvousMessage& message) {
 
 namespace {
 
-// A message of that type with nothing but defaults; nullopt: there is no such type.
+// Returns a default message of that type; nullopt: there is no such type.
 template <typename Message, std::size_t Index = 0>
 std::optional<Message> default_message(std::string_view type) {
   if constexpr (Index == variants::variant_size_v<Message>) {
@@ -500,7 +500,7 @@ Envelope<Message> decode_envelope(std::string_view input) {
                                              " bytes; the limit is ", kMaxMessageBytes));
   }
   json::error_code error;
-  // Thousands of agents say hundreds of fields a second: no allocation for each of them.
+  // Thousands of agents send hundreds of fields a second, so fields are parsed without allocations.
   std::array<unsigned char, kParsedBytes> buffer;
   json::monotonic_resource memory(buffer.data(), buffer.size());
   const json::value value = parsed_json(input, error, kMaxDepth, &memory);
@@ -556,7 +556,7 @@ json::object parse_kept(std::string_view text) {
   return std::move(*object);
 }
 
-// Adds to `kept` what it lacks.
+// Adds to `kept` the fields that it lacks.
 void complete(json::object& kept, const json::object& defaults) {
   for (const auto& [name, value] : defaults) {
     json::value* found = kept.if_contains(name);
@@ -583,7 +583,7 @@ Wanted read_kept_agent_message(json::object kept) {
 
 Join read_kept_join(std::string_view text) {
   json::object kept = parse_kept(text);
-  kept["version"] = kProtocolVersion;  // that of its ddprun, which may speak another one by now
+  kept["version"] = kProtocolVersion;  // the ddprun that sent it may have another version by now
   kept["oldest_version"] = kProtocolVersion;
   return read_kept_agent_message<Join>(std::move(kept));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages as JSON (docs/internals/rendezvous.md has the grammar). The input may be
-// hostile: size, depth, types and ranges are checked, nothing else is trusted. Pure.
+// Encodes and decodes control messages as JSON (docs/internals/rendezvous.md has the grammar). The
+// input may be hostile: its size, depth, types and ranges are checked. Pure.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,30 @@
 namespace ddprun::membership {
 
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; longer ones are refused
-// Texts for people are cut, on both sides. A host name is cut after 256 bytes; topology, program,
-// role and each of last_lines after 1 KiB; the others after 4 KiB. So what one agent says to all is
-// below 64 KiB.
+inline constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; a longer one is refused
+// Both sides cut texts for people. A host name has at most 256 bytes; topology, program, role and
+// each of last_lines 1 KiB; any other text 4 KiB. So the texts that one agent sends to all nodes
+// have less than 64 KiB.
 inline constexpr int kMaxNodes = 1'000'000;
 inline constexpr int kMaxWorkersPerNode = 65'536;
 
 // Text that isn't valid UTF-8 (a worker's output) is sent with U+FFFD for each bad byte. last_lines
-// are shortened so that the message stays below kMaxMessageBytes. Numbers out of the range that the
-// decoder takes become its limit: a message that was refused would be sent again and again.
+// are shortened so that the message stays below kMaxMessageBytes. A number out of the decoder's
+// range becomes the nearest limit. Else the message would be refused, and sent again and again.
 std::string encode(const AgentEnvelope& envelope);
 std::string encode(const RendezvousEnvelope& envelope);
 
-// "join", "welcome", …: the field "type".
+// Returns the message's field "type": "join", "welcome", …
 const char* type_of(const AgentMessage& message);
 const char* type_of(const RendezvousMessage& message);
 
-// Throws Error(kProtocol) with one line: what is wrong and at which field.
+// Throws Error(kProtocol) with one line that says what is wrong and in which field.
 AgentEnvelope decode_agent_message(std::string_view text);
 RendezvousEnvelope decode_rendezvous_message(std::string_view text);
 
-// Messages in the journal's rows, which an older ddprund may have written. A field that it did not
-// know keeps its default; one that is unknown here is skipped. Each throws Error(kProtocol) where
-// the text is no such message, or a value is out of range.
+// Read messages from the journal's rows, which an older ddprund may have written. A field that is
+// missing keeps its default, and an unknown one is skipped. Each throws Error(kProtocol) if the
+// text is no such message, or if a value is out of range.
 Join read_kept_join(std::string_view text);
 WorkerFailure read_kept_failure(std::string_view text);
 RendezvousMessage read_kept_message(std::string_view text);

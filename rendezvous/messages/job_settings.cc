@@ -13,7 +13,7 @@
 namespace ddprun::membership {
 namespace {
 
-// Each enumeration's names, in its order.
+// The names of each enumeration's values, in their order.
 constexpr std::array kHangActions = {"default", "restart", "report", "off"};
 constexpr std::array kStoreModes = {"direct", "proxy"};
 constexpr std::array kRecoveries = {"restart", "inplace"};
@@ -42,9 +42,9 @@ Enum setting_named(const char* name, const std::string& text) {
 // The meaning of 0 as a limit of restarts.
 enum class Zero { kNone, kNoLimit };
 
-// A row has the name in messages, the flag and the field. Then comes what belongs to its type: the
-// least and most of a number, a limit's meaning of 0, the words for a switch. The flag is "" where
-// nnodes_text() compares the setting.
+// A row has the name in messages, the flag and the field. The rest depends on the type: a number's
+// least and most, a limit's meaning of 0, a switch's words. The flag is "" if nnodes_text() covers
+// the setting.
 template <MaybeConst<JobSettings> Self, typename Row>
 void each_setting(Self& settings, Row row) {
   row("min_nodes", "", settings.min_nodes, 1, kMaxNodes);
@@ -63,7 +63,8 @@ void each_setting(Self& settings, Row row) {
   row("recovery", "--recovery", settings.recovery);
 }
 
-// As JSON, either way. A setting that is absent has its default: older agents don't know it.
+// Writes or reads a setting as JSON. A setting that is absent has its default: older agents don't
+// know it.
 template <typename Fields>
 class JsonRow {
  public:
@@ -127,7 +128,7 @@ class LimitOfEach {
     limits_.push_back(
         {flag + 2, field == 0 && zero == Zero::kNoLimit ? std::nullopt : std::optional(field)});
   }
-  void operator()(const char*, const char*, const auto&...) {}  // no limit of restarts
+  void operator()(const char*, const char*, const auto&...) {}  // not a limit of restarts
 
  private:
   std::vector<RestartLimit>& limits_;
@@ -175,7 +176,7 @@ void each_json(JobSettings& settings, JsonReader& fields) {
 
 std::optional<SettingDifference> first_difference(const JobSettings& here,
                                                   const JobSettings& there) {
-  if (here == there) return std::nullopt;  // as nearly always
+  if (here == there) return std::nullopt;  // the usual case
   const TextOfEach::Texts ours = texts_of(here), theirs = texts_of(there);
   for (std::size_t i = 0; i < ours.size(); ++i) {
     if (ours[i].second != theirs[i].second) {

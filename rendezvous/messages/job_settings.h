@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of a job as text, as JSON, and compared: all by one row for each (each_setting in
-// the source). A new setting is a member of JobSettings, a row there and an option in
-// launcher/options. Pure.
+// Writes a job's settings as text and as JSON, and compares them. Each setting has one row for all
+// of these (each_setting in the source). A new setting is a member of JobSettings, a row there and
+// an option in launcher/options. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -33,17 +33,17 @@ inline bool store_is_at_node(const JobSettings& settings) {
 
 // A setting that limits restarts. A dry run shows it, and a job file has its key under [restarts].
 struct RestartLimit {
-  std::string flag;          // without its dashes: "max-restarts"
+  std::string flag;          // without leading dashes: "max-restarts"
   std::optional<int> value;  // nullopt: no limit
 };
 std::vector<RestartLimit> restart_limits(const JobSettings& settings);
 
-// A setting that older agents don't know has its default.
+// A setting that is absent, since an older agent doesn't know it, has its default.
 void each_json(const JobSettings& settings, JsonWriter& fields);
 void each_json(JobSettings& settings, JsonReader& fields);
 inline boost::json::object to_object(const JobSettings& settings) { return json_of(settings); }
 
-// The first setting whose values differ: "--max-restarts", "3", "0".
+// Names the first setting whose values differ, e.g. "--max-restarts", "3", "0".
 struct SettingDifference {
   std::string flag, here, there;
 };

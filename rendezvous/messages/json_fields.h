@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of a message, or of a part of one, as a JSON object and back, by one list for both
-// directions:
+// Turns a message, or a part of one, into a JSON object and back. One list of its fields serves
+// both directions:
 //
 //   template <MaybeConst<Leave> Self, typename Fields>
 //   void each_json(Self& leave, Fields& fields) {
@@ -8,7 +8,7 @@
 //     fields.number("exit_code", leave.exit_code, 0, 255);
 //   }
 //
-// JsonReader checks types and ranges: it throws Error(kProtocol) that names the field. Pure.
+// JsonReader checks types and ranges. It throws Error(kProtocol), which names the field. Pure.
 #pragma once
 
 #include <algorithm>
@@ -35,18 +35,18 @@ namespace ddprun::membership {
 using ddprun::clean_text, ddprun::clean_utf8, ddprun::counter_value, ddprun::JsonFields,
     ddprun::kMaxShownBytes, ddprun::line_text, ddprun::time_value;
 
-inline constexpr std::size_t kMaxLineBytes = 1024;  // of a worker's output, of a hang's evidence
-inline constexpr std::size_t kMaxNameBytes = 256;   // of a host
+inline constexpr std::size_t kMaxLineBytes = 1024;  // a line of output or of a hang's evidence
+inline constexpr std::size_t kMaxNameBytes = 256;   // a host's name
 inline constexpr std::size_t kMaxLabelBytes = 1024;
 
-inline constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;  // of a clock
-inline constexpr int kMaxInt = std::numeric_limits<int>::max();          // for small()
+inline constexpr std::int64_t kMaxMicroseconds = std::int64_t{1} << 53;  // the largest clock value
+inline constexpr int kMaxInt = std::numeric_limits<int>::max();
 inline constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 
 template <typename Self, typename T>
 concept MaybeConst = std::same_as<std::remove_const_t<Self>, T>;
 
-// `value` within the bounds; `least` if it is no number.
+// Returns `value` within the bounds, or `least` if it isn't finite.
 inline double bounded_real(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : least;
 }
@@ -57,7 +57,8 @@ class JsonWriter {
 
   boost::json::object take() { return std::move(object_); }
 
-  // Whether to write a field that may be absent. A reader's wants() says whether it has come.
+  // Returns whether to write a field that may be absent. A reader's wants() returns whether the
+  // object has it.
   bool wants(const char*, bool is_worth_it) const { return is_worth_it; }
   template <typename T>
   bool wants(const char*, const std::optional<T>& field) const {
@@ -68,14 +69,14 @@ class JsonWriter {
   void number(const char* name, T field, std::int64_t, std::int64_t) {
     object_[name] = field;
   }
-  // A value out of range becomes the limit.
+  // A value out of range becomes the nearest limit.
   void bounded(const char* name, std::int64_t field, std::int64_t least, std::int64_t most) {
     object_[name] = std::clamp(field, least, most);
   }
   void bounded(const char* name, std::chrono::microseconds field, std::int64_t most) {
     bounded(name, field.count(), 0, most);
   }
-  // A value out of range becomes the limit, both ways.
+  // A value out of range becomes the nearest limit, in writing and in reading.
   void real(const char* name, double field, double least, double most) {
     object_[name] = bounded_real(field, least, most);
   }
@@ -88,15 +89,15 @@ class JsonWriter {
   void text(const char* name, const std::string& field) { object_[name] = clean_text(field); }
   // Writes the field as it is.
   void whole(const char* name, const std::string& field) { object_[name] = field; }
-  // For people: cut to about `max_bytes`, both ways.
+  // Writes a text for people, cut to about `max_bytes`. The reader cuts it, too.
   void shown(const char* name, const std::string& field, std::size_t max_bytes = kMaxShownBytes) {
     object_[name] = clean_text(field, max_bytes);
   }
-  // As shown(), without control characters.
+  // Does as shown(), and removes control characters.
   void line(const char* name, const std::string& field, std::size_t max_bytes) {
     object_[name] = line_text(field, max_bytes);
   }
-  // The first `max_count`.
+  // Write the first `max_count` texts.
   void texts(const char* name, std::span<const std::string> field, std::size_t max_count,
              std::size_t max_bytes) {
     list(name, field, max_count,
@@ -136,7 +137,7 @@ class JsonWriter {
   boost::json::object object_;
 };
 
-// Each as JsonWriter's.
+// Has JsonWriter's functions, which read the fields here.
 class JsonReader {
  public:
   static constexpr bool kReads = true;

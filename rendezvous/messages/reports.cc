@@ -14,8 +14,8 @@ namespace json = boost::json;
 
 constexpr int kMaxCpus = 1 << 20;
 constexpr int kMaxGpuIndex = 4096;
-constexpr double kMaxNumber = 1e15;                 // bytes, segments, watts: more is nonsense
-constexpr std::size_t kMaxInterfaceNameBytes = 32;  // the kernel's names have 15
+constexpr double kMaxNumber = 1e15;                 // of bytes, segments, watts
+constexpr std::size_t kMaxInterfaceNameBytes = 32;  // the kernel allows 15
 
 template <typename Field, typename Fields>
 void maybe_real(const char* name, Field& value, double least, double most, Fields& fields) {

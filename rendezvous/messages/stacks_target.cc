@@ -18,7 +18,7 @@ bool is_plain(char letter) {
          letter == ',';
 }
 
-// As RFC 3986 has it.
+// Returns the text percent-encoded, as in RFC 3986.
 std::string escaped(std::string_view text) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string all;

@@ -26,11 +26,11 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
-constexpr std::size_t kMostReason = 200;  // bytes that are shown of one
+constexpr std::size_t kMostReason = 200;  // bytes of a reason in messages
 
 using Answer = http::Response;
 
-// "HTTP 502, \"<html>Bad gateway\"".
+// Returns "HTTP 502, \"<html>Bad gateway\"".
 std::string shown_answer(const Answer& answer) {
   const std::string status = concat("HTTP ", answer.status);
   return answer.body.empty() ? status : concat(status, ", ", quoted_begin(answer.body));
@@ -41,10 +41,10 @@ std::string shown_answer(const Answer& answer) {
   throw Error(code, concat("the rendezvous at ", to_string(options.endpoint), " ", what));
 }
 
-// One connection, one request.
+// Makes one request on one connection.
 class Exchange {
  public:
-  // `has_secrets`: what is to be asked has, here or in a request that follows.
+  // `has_secrets` says that this request, or one that follows, has secrets.
   Exchange(const FetchOptions& options, bool has_secrets, Deadline deadline)
       : options_(options), deadline_(deadline), wire_(connect()) {
     if (has_secrets && !options.tls && !options.token) {
@@ -60,7 +60,7 @@ class Exchange {
 
   std::string binding() const { return wire_.binding(); }
 
-  // `has_body`: else only the challenge is asked for.
+  // Without `has_body` it only asks for the challenge.
   Answer ask(const std::string& authorization, bool has_body) {
     http::Fields fields;
     if (!authorization.empty()) fields.add("Authorization", authorization);
@@ -160,8 +160,8 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
   throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
 }
 
-// A page that this side's token is for, from a server that has not shown that it has it. It is one
-// that comes before the question of the token, or somebody else's.
+// Handles an answer without a proof, although this side has a token. It is an answer that is sent
+// before the token is checked, or it isn't ddprund's.
 Page unproven_page(const FetchOptions& options, const Answer& answer) {
   const bool is_page = answer.status == http::kOk;
   if (is_page && answer.body.starts_with('{')) {
@@ -174,11 +174,12 @@ Page unproven_page(const FetchOptions& options, const Answer& answer) {
   throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
 }
 
-// A submission has a job's environment in it, which another user's server shall not hear.
+// A submission has a job's environment, which another user's server must not get.
 bool has_secrets(const FetchOptions& options) { return options.method != "GET"; }
 
 Page fetch_now(const FetchOptions& options, bool is_secret) {
-  // A server that wants a token reads no body before it. So ask without a body first: it says so.
+  // A server that wants a token reads no large body before the proof. So this asks without a body
+  // first, and learns that.
   constexpr std::size_t kReadAnyway = 512;
   if (!options.token && options.body.size() > kReadAnyway) {
     FetchOptions probe = options;
@@ -223,7 +224,7 @@ std::string standby_text(const Page& page) {
   return page.leader.empty() ? "a standby" : "a standby of " + page.leader;
 }
 
-// Throws where the page is neither a JSON object nor a refusal.
+// Throws if the page is neither a JSON object nor a refusal.
 Page fetch_object(const FetchOptions& options) {
   Page page = fetch(options);
   const bool is_object = page.body.starts_with('{');
@@ -239,7 +240,7 @@ Page fetch_one(const FetchOptions& options) {
                      ", which has no ", options.target, ": name all endpoints"));
 }
 
-// A standby has a status of its own.
+// Turns a standby's own status page into an answer of a standby.
 Page without_standbys_status(Page page) {
   const auto object = parse_object(page.body);
   const auto* role = object ? object->if_contains("role") : nullptr;
@@ -267,7 +268,7 @@ Page fetch(const FetchOptions& options) {
   return page;
 }
 
-// Each has options.timeout at most, and an even share of what is left of the time of all.
+// Each endpoint has at most options.timeout, and at most an even share of the time left for all.
 Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
   if (endpoints.size() == 1) {
     options.endpoint = endpoints.front();

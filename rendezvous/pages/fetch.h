@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One page of a rendezvous' HTTP, with the token's proof where it wants one. Blocking.
+// Fetches a page of a rendezvous by HTTP, with the token's proof if it wants one. Blocking.
 #pragma once
 
 #include <chrono>
@@ -19,36 +19,38 @@ struct FetchOptions {
   Endpoint endpoint;
   std::string target;                         // "/v1/jobs"
   std::string method = "GET", body;           // GET has no body
-  bool wants_refusals = false;                // an answer of 4xx is returned, with its text
-  std::shared_ptr<const Secret> token;        // null: none
-  security::TlsContext tls;                   // likewise
-  std::chrono::milliseconds timeout{10'000};  // for all of it
-  std::chrono::milliseconds limit{0};         // of several endpoints: for all; 0: only that of each
-  bool is_patient = true;  // a connection that is refused is tried again meanwhile
+  bool wants_refusals = false;                // a 4xx answer is returned, not thrown
+  std::shared_ptr<const Secret> token;        // null: no token
+  security::TlsContext tls;                   // null: no TLS
+  std::chrono::milliseconds timeout{10'000};  // for the whole exchange
+  std::chrono::milliseconds limit{0};         // for all endpoints together; 0: none
+  bool is_patient = true;  // a refused connection is tried again until the timeout
 };
 
 struct Page {
   std::string body;
   unsigned status = 200;
-  bool is_standby = false;  // it has no such page: one of several, and another one leads
-  std::string leader;       // then: HOST:PORT as far as it knows; empty: it doesn't
-  std::string from;         // who answered: HOST:PORT
-  std::string policy = {};  // its Content-Security-Policy, of a page for browsers
+  bool is_standby = false;  // it has no such page: another ddprund leads
+  std::string leader;       // of a standby: the leader's HOST:PORT; empty: not known
+  std::string from;         // HOST:PORT that answered
+  std::string policy = {};  // the Content-Security-Policy of a page for browsers
 };
 
-// Error(kProtocol): `from`, HOST:PORT, is somebody else, or of another version, as `what` shows.
+// Makes an Error(kProtocol): `from`, HOST:PORT, isn't a ddprund, or has another version, as `what`
+// shows.
 Error foreign_answer(const std::string& from, const std::string& what);
 
-// The beginning of somebody else's words, for such a line: "\"<html>Bad gateway\"".
+// Returns the beginning of a foreign answer for such a message: "\"<html>Bad gateway\"".
 std::string quoted_begin(std::string_view words);
 
-// Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody answers,
-// kInvalidArgument where the token differs or one side has none, else foreign_answer().
+// Throws Error, one line. If there is no answer: kUnavailable, kTimeout or kConnectionLost. If the
+// token differs or one side has none: kInvalidArgument. Else foreign_answer().
 Page fetch(const FetchOptions& options);
 
-// Asks the endpoints one after the other, and returns the leader's page; skips a standby's status.
-// `options` without an endpoint. Throws as fetch(). If none leads: Error(kUnavailable) with what
-// each said. One of several with a foreign answer, or a page that is no JSON object, doesn't lead.
+// Ask the endpoints one after the other, and return the leader's page; a standby's status doesn't
+// count. `options` needs no endpoint. Throw as fetch() does. If none leads, they throw
+// Error(kUnavailable) with each answer. If there are several endpoints, one with a foreign answer,
+// or with a page that is no JSON object, doesn't lead.
 std::string fetch_from_leader(const FetchOptions& options, const std::vector<Endpoint>& endpoints);
 Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints);
 

@@ -96,7 +96,8 @@ std::string GangClient::forgotten_text(const std::string& id) {
 std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   std::vector<Piece> pieces;
   const bool has_ended = news.state.phase == gangs::GangPhase::kEnded;
-  // The reader knew the end and all nodes. Else the change may have come before nodes' answers.
+  // The reader already knew the end and all nodes. Else nodes may have more output than this page
+  // has.
   const bool knew_all =
       has_ended && state_.phase == gangs::GangPhase::kEnded && seen_ == news.changes;
   bool has_output = false;
@@ -126,7 +127,7 @@ std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   return pieces;
 }
 
-// Before anything of it counts: the page may be asked for again.
+// Decodes the whole page before any of it is used: after an error the caller may ask for it again.
 std::vector<GangReader::Come> GangReader::all_of(const gangs::GangNews& news) const {
   std::vector<Come> all;
   for (const gangs::NodeOutput& output : news.output) {

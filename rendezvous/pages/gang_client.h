@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of a ddprund as a client uses it (docs/nodes.md). Blocking, each call with a deadline.
+// A client of a ddprund's queue (docs/nodes.md). Blocking; each call has a deadline.
 #pragma once
 
 #include <chrono>
@@ -17,28 +17,29 @@
 
 namespace ddprun::pages {
 
-// The caller gives all but the endpoint, the target, the method, the body and wants_refusals.
+// The caller sets all fields but endpoint, target, method, body and wants_refusals.
 struct GangClientOptions : FetchOptions {
-  std::vector<Endpoint> endpoints;  // of several: the one that leads
+  std::vector<Endpoint> endpoints;  // if several, the leader is used
 };
 
-// Throws as fetch(), or Error(kInvalidArgument): the queue refuses. nullopt: it knows no such gang.
+// Each call throws as fetch() does, or Error(kInvalidArgument) if the queue refuses. nullopt: the
+// queue knows no such gang.
 class GangClient {
  public:
   explicit GangClient(GangClientOptions options) : options_(std::move(options)) {}
 
-  // Again and again with the same one: it is submitted once.
+  // Submits a gang. Repeated calls with the same gang submit it only once.
   gangs::GangNews submit(const gangs::GangSpec& spec) const;
   std::optional<gangs::GangNews> status(const std::string& id) const;
   std::vector<gangs::GangNews> list() const;
   std::optional<gangs::GangNews> cancel(const std::string& id) const;
-  // As soon as there is more than `from` and `seen` have, within `wait`.
+  // Returns output as soon as there is more than `from` and `seen` say, or after `wait`.
   std::optional<gangs::GangNews> logs(const std::string& id,
                                       const std::vector<gangs::OutputPlace>& from,
                                       std::optional<std::uint64_t> seen,
                                       std::chrono::milliseconds wait) const;
 
-  // The message for a gang that was there, and isn't any more.
+  // Returns the message for a gang that the queue no longer knows.
   static std::string forgotten_text(const std::string& id);
 
  private:
@@ -51,32 +52,36 @@ class GangClient {
   const GangClientOptions options_;
 };
 
-// Reads what the nodes of a gang print from begin to end. Pure: pages in, whole lines out.
+// Reads the output of a gang's nodes from begin to end. Pure: it takes pages and returns whole
+// lines.
 class GangReader {
  public:
   struct Piece {
-    std::size_t node = 0;  // in the order of the gang's parts
+    std::size_t node = 0;  // index in the order of the gang's parts
     bool is_err = false;
     std::string text;
   };
 
-  // The next page is asked for with these.
+  // The arguments for the next page.
   const std::vector<gangs::OutputPlace>& places() const { return places_; }
   std::optional<std::uint64_t> seen() const { return seen_; }
 
-  // Whole lines, and what is longer than kMostHeld; at the end all. Error(kProtocol): took nothing.
+  // Takes a page. Returns whole lines, and parts of lines longer than kMostHeld; at the end all the
+  // rest. If it throws Error(kProtocol), it took nothing.
   std::vector<Piece> take(const gangs::GangNews& news);
-  // For who asks for no further page: what is held of lines that have no end yet, all of it.
+  // Returns all held parts of unfinished lines, for a caller that asks for no further page.
   std::vector<Piece> take_rest();
 
-  // The last page had output, or tells of nodes that nobody asked yet: at once there may be more.
+  // Returns whether more may be there at once: the last page had output, or nodes that were not
+  // asked yet.
   bool has_more() const { return has_more_; }
 
-  // The gang has ended, and all that can be read was; what can't be read is in troubles().
+  // Returns whether the gang has ended, and all readable output was read. troubles() tells what
+  // can't be read.
   bool is_over() const { return is_over_; }
   const gangs::GangState& state() const { return state_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
-  // The nodes of which the last page could read nothing, and why; each once.
+  // Returns why nodes' output was missing in the last page, each reason once.
   std::vector<std::string> troubles() const;
 
   static constexpr std::size_t kMostHeld = std::size_t{64} << 10;
@@ -94,8 +99,8 @@ class GangReader {
 
   std::vector<std::string> nodes_;
   std::vector<gangs::OutputPlace> places_;  // by node
-  std::vector<std::string> out_, err_;      // likewise; held of lines that have no end yet
-  std::vector<std::string> troubles_;       // likewise; empty: none
+  std::vector<std::string> out_, err_;      // by node; parts of unfinished lines
+  std::vector<std::string> troubles_;       // by node; empty: none
   std::optional<std::uint64_t> seen_;
   gangs::GangState state_;
   bool has_more_ = true;

@@ -23,7 +23,7 @@ using Cert = std::unique_ptr<X509, Freer<::X509_free>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freer<::X509_EXTENSION_free>>;
 using Number = std::unique_ptr<BIGNUM, Freer<::BN_free>>;
 
-constexpr std::chrono::seconds kClockSkew{3600};  // of the machines that will check it
+constexpr std::chrono::seconds kClockSkew{3600};  // allowed to the machines that check it
 constexpr int kSerialBits = 127;
 constexpr std::size_t kMaxCommonNameBytes = 64;
 
@@ -59,7 +59,7 @@ void add_extension(X509* cert, X509* issuer, int kind, const std::string& value)
   need(::X509_add_ext(cert, extension.get(), -1) == 1, "an extension");
 }
 
-// Without its extensions and its signature.
+// Makes a certificate without extensions and signature.
 Cert begin_certificate(EVP_PKEY* key, const std::string& name, X509* issuer, Days valid) {
   Cert cert(::X509_new());
   need(cert != nullptr && ::X509_set_version(cert.get(), X509_VERSION_3) == 1, "a certificate");
@@ -71,7 +71,7 @@ Cert begin_certificate(EVP_PKEY* key, const std::string& name, X509* issuer, Day
            ::X509_gmtime_adj(::X509_getm_notAfter(cert.get()),
                              std::chrono::seconds(valid).count()) != nullptr,
        "its validity");
-  // X.520 has no room for more; the names that count are the alternative ones.
+  // X.520 has no room for more. Only the alternative names are checked.
   const std::string common = name.substr(0, kMaxCommonNameBytes);
   X509_NAME* subject = ::X509_get_subject_name(cert.get());
   need(::X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8,

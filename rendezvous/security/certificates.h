@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates for a lab: an authority of its own, and what it signs. EC P-256.
+// Makes certificates for a lab: an authority, and certificates that it signs. EC P-256.
 #pragma once
 
 #include <chrono>
@@ -14,10 +14,11 @@ struct Certificate {
 
 using Days = std::chrono::duration<int, std::ratio<86400>>;
 
-// Error(kSystem): the library refuses. Error(kInvalidArgument): no certificate can have that name.
+// Both throw Error(kSystem) if OpenSSL fails, and Error(kInvalidArgument) if no certificate can
+// have that name.
 Certificate make_authority(const std::string& name, Days valid);
-// For a server that is reached by `hosts` (names, addresses), or, where there are none, for a
-// client. A server's may be a client's too: a ddprun may serve the rendezvous of its job.
+// Makes a certificate for a server that is reached by `hosts` (names, addresses) or, without hosts,
+// for a client. A server's is valid for a client, too: a ddprun may serve its job's rendezvous.
 Certificate issue(const Certificate& authority, const std::string& name,
                   const std::vector<std::string>& hosts, Days valid);
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxShownBytes = 200;
 
-// One for each meaning, so that what proves one thing never proves another.
+// Each kind of proof has its own label, so that one never serves as another.
 constexpr std::string_view kAgentLabel = "ddprun proof 1: agent";
 constexpr std::string_view kRendezvousLabel = "ddprun proof 1: rendezvous";
 
@@ -41,7 +41,7 @@ constexpr std::string_view kRequestLabel = "ddprun http 1: request";
 constexpr std::string_view kAnswerLabel = "ddprun http 1: answer";
 constexpr std::string_view kStampLabel = "ddprun http 1: nonce";
 
-// Version 2: of requests with a body.
+// Version 2, for requests with a body.
 constexpr std::string_view kRequestLabel2 = "ddprun http 2: request";
 constexpr std::string_view kBodyLabel2 = "ddprun http 2: body";
 
@@ -67,7 +67,8 @@ Mac mac_of(const Secret& token, std::string_view label, const HttpNonce& nonce,
   return hmac_sha256(token.bytes(), text.append(said));
 }
 
-// Neither a method nor a target has spaces, so no two requests are the same text.
+// Returns the request as text. Neither a method nor a target has spaces, so no two requests have
+// the same text.
 std::string asked_text(const HttpRequest& request) {
   return concat(request.method, " ", request.target, " ", request.binding);
 }
@@ -124,7 +125,7 @@ std::string shown(std::string_view text) {
 
 Mac prove(const Secret& token, Side side, const Nonce& of_rendezvous, const Nonce& of_agent,
           std::string_view binding) {
-  // All but the last part have a fixed size: no two inputs are the same bytes.
+  // All parts but the last have a fixed size, so no two inputs give the same bytes.
   std::string said(side == Side::kAgent ? kAgentLabel : kRendezvousLabel);
   said.push_back('\0');
   said.append(of_rendezvous.begin(), of_rendezvous.end());
@@ -253,7 +254,8 @@ HttpDoor::Verdict HttpDoor::check(std::string_view authorization, const HttpRequ
       (has_body && !code(1, verdict.of_body)) || !code(num_codes - 1, mac)) {
     return refuse(kNoProof);
   }
-  // The token first: who hasn't it learns nothing else, and leaves nothing in the table.
+  // The token is checked first, so that a client without it learns nothing else and leaves no
+  // entry.
   const Mac right = has_body ? prove_request_with(*token_, verdict.nonce, verdict.of_client,
                                                   request, verdict.of_body)
                              : prove_request(*token_, verdict.nonce, verdict.of_client, request);

@@ -58,7 +58,7 @@ constexpr char kNothingOfTheKind[] = "there is nothing of the kind in it (PEM)";
 }
 
 std::string last_reason() {
-  const unsigned long code = ::ERR_peek_error();  // the cause; what follows says where
+  const unsigned long code = ::ERR_peek_error();  // the cause; later errors tell only the place
   const char* reason = ::ERR_reason_error_string(code);
   std::string text = reason != nullptr ? reason : "it can't be read";
   const bool is_no_pem = ERR_GET_LIB(code) == ERR_LIB_PEM;
@@ -67,7 +67,7 @@ std::string last_reason() {
   return text;
 }
 
-// Nobody is asked at the terminal.
+// Never asks for a password at the terminal.
 int give_no_password(char*, int, int, void* was_asked) {
   *static_cast<bool*>(was_asked) = true;
   return -1;
@@ -82,12 +82,12 @@ TlsContext make_context(ssl::context::method method, const std::string& flags) {
 
 TlsContext make_server(const std::string& flags) {
   TlsContext context = make_context(ssl::context::tls_server, flags);
-  // A client that resumed a session would not show a certificate again.
+  // No tickets: a client that resumes a session would not show its certificate again.
   ::SSL_CTX_set_num_tickets(context->native_handle(), 0);
   return context;
 }
 
-// A file, and the flag that names it.
+// A file, and the flag that gave it.
 struct Given {
   std::string flag, path;
 
@@ -103,21 +103,21 @@ struct Given {
   }
 };
 
-// A path to what is open: at the one that was given there may be another file by now.
+// Returns a path to the open file: at the given path there may be another file by now.
 std::string again(const RegularFile& file) { return concat("/proc/self/fd/", file.fd.get()); }
 
 Given cert_of(const TlsFiles& files) { return {files.flags + "-cert", files.cert}; }
 Given key_of(const TlsFiles& files) { return {files.flags + "-key", files.key}; }
 Given ca_of(const TlsFiles& files) { return {files.flags + "-ca", files.ca}; }
 
-// OpenSSL keeps private numbers there: locked, and left out of core dumps. Too late where something
-// else has begun with it, and not everywhere: then they are where other memory is.
+// Sets up OpenSSL's memory for private numbers, which is locked and not in core dumps. If that is
+// not possible, or other code has used OpenSSL before, the numbers are in normal memory.
 void set_up_secure_memory() {
   constexpr std::size_t kBytes = 64 << 10, kSmallest = 32;
   if (::CRYPTO_secure_malloc_initialized() == 0) ::CRYPTO_secure_malloc_init(kBytes, kSmallest);
 }
 
-// Its text and its numbers are in secure memory alone.
+// Reads a key; its text and its numbers are only in secure memory.
 Key read_key(const Given& given) {
   set_up_secure_memory();
   const RegularFile file = given.open(Others::kMayNothing);
@@ -142,7 +142,8 @@ Key read_key(const Given& given) {
                             : reason);
 }
 
-// Only warns: peers will refuse it, unless their clocks are right and ours is wrong.
+// Only warns about an expired or early certificate: this machine's clock may be wrong. Else peers
+// will refuse it.
 void warn_of_times(const Given& cert, const X509* own) {
   const bool is_over = ::X509_cmp_current_time(::X509_get0_notAfter(own)) < 0;
   const bool is_early = ::X509_cmp_current_time(::X509_get0_notBefore(own)) > 0;
@@ -159,7 +160,8 @@ void load_own(SSL_CTX* context, const TlsFiles& files) {
   if (::SSL_CTX_use_certificate_chain_file(context, again(chain).c_str()) != 1) {
     cert.refuse_it(last_reason());
   }
-  // OpenSSL takes a key of another kind than the certificate's, for a certificate that may follow.
+  // OpenSSL accepts a key of another type than the certificate's, since a certificate for it may
+  // follow.
   if (::X509_check_private_key(::SSL_CTX_get0_certificate(context), key.get()) != 1) {
     ::ERR_clear_error();
     its_key.refuse_it(concat("is not the key of ", cert.flag, "=", cert.path));
@@ -230,7 +232,7 @@ bool expect_host(X509_VERIFY_PARAM* param, const std::string& host) {
   boost::system::error_code not_numeric;
   auto address = boost::asio::ip::make_address(host, not_numeric);
   if (not_numeric) return ::X509_VERIFY_PARAM_set1_host(param, host.c_str(), 0) == 1;
-  if (address.is_v6()) {  // "fe80::1%eth0": certificates know no interfaces
+  if (address.is_v6()) {  // certificates have no interface ("fe80::1%eth0")
     boost::asio::ip::address_v6 plain = address.to_v6();
     plain.scope_id(0);
     address = plain;

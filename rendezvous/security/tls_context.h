@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines TlsContext, and what else the .cc files of this folder share.
+// Defines TlsContext, and other things that the .cc files of this folder share.
 #pragma once
 
 #include <openssl/bio.h>
@@ -28,14 +28,15 @@ using Bio = std::unique_ptr<BIO, Freer<::BIO_free_all>>;
 
 struct FlaggedContext : boost::asio::ssl::context {
   using context::context;
-  std::string flags;  // as TlsFiles has it
+  std::string flags;  // see TlsFiles
 };
 
-// The certificate is to be for `host`, a name or an address. False: OpenSSL takes no such name.
+// Requires a certificate for `host`, a name or an address. Returns false if OpenSSL takes no such
+// name.
 bool expect_host(X509_VERIFY_PARAM* param, const std::string& host);
 
-// The fault that OpenSSL's verdict X509_V_… finds in a certificate for `host`, and what to do;
-// `flags` as TlsFiles has it. Empty: nothing is wrong.
+// Returns the fault that OpenSSL's verdict X509_V_… means for a certificate of `host`, and what to
+// do about it; empty: none. `flags` is TlsFiles::flags.
 std::string certificate_trouble(long verdict, const std::string& host, const std::string& flags);
 
 }  // namespace ddprun::security

@@ -25,7 +25,7 @@ namespace {
 constexpr char kBindingLabel[] = "EXPORTER-Channel-Binding";
 constexpr std::size_t kBindingBytes = 32;
 
-// Text for the alert with which the other side ended the handshake.
+// Returns a text for the alert with which the other side ended the handshake.
 std::string alert_trouble(unsigned long code, const std::string& flags) {
   switch (ERR_GET_REASON(code)) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
@@ -63,7 +63,7 @@ struct Wire::State {
   asio::ip::tcp::socket socket;
   TlsContext context;
   std::optional<asio::ssl::stream<asio::ip::tcp::socket&>> tls;
-  std::string host;  // as async_connect_tls has it
+  std::string host;  // see async_connect_tls()
 };
 
 Wire::Wire(asio::ip::tcp::socket socket) : state_(std::make_unique<State>(std::move(socket))) {}
@@ -95,7 +95,7 @@ void Wire::async_connect_tls(const TlsContext& context, const std::string& host,
   state_->host = host;
   state_->tls.emplace(state_->socket, *context);
   SSL* ssl = state_->tls->native_handle();
-  if (!expect_certificate_for(ssl, host)) {  // without it any certificate would do
+  if (!expect_certificate_for(ssl, host)) {  // else any host's certificate would be accepted
     asio::post(state_->socket.get_executor(), [done = std::move(done)]() mutable {
       done(asio::error::make_error_code(asio::error::invalid_argument));
     });
@@ -110,7 +110,8 @@ std::string Wire::binding() const {
   const int made = ::SSL_export_keying_material(
       state_->tls->native_handle(), reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
       kBindingLabel, sizeof(kBindingLabel) - 1, nullptr, 0, 1);
-  // Without it a proof would not be tied to anything: one that the other side can't make, then.
+  // Without the binding a proof would not be bound to the session. A random one makes the proof
+  // fail.
   return made == 1 ? bytes : random_id();
 }
 

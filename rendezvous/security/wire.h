@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP connection that may speak TLS, for WebSocket and HTTP. io thread only.
+// A TCP connection, with or without TLS, for WebSocket and HTTP. I/O thread only.
 #pragma once
 
 #include <array>
@@ -31,21 +31,23 @@ class Wire {
   executor_type get_executor() { return socket().get_executor(); }
   boost::asio::ip::tcp::socket& socket();
 
-  // From here on TLS. The client expects a certificate of `host`, a name or an address. `done` may
-  // be dropped: this object must live until it is called. Closing the socket ends the handshake.
+  // Begin TLS. The client expects a certificate for `host`, a name or an address. This object must
+  // live until `done` is called. Closing the socket ends the handshake.
   void async_accept_tls(const TlsContext& context, Handshaken done);
   void async_connect_tls(const TlsContext& context, const std::string& host, Handshaken done);
 
   bool is_tls() const;
-  // Known to the two ends of this TLS session alone (RFC 9266), to tie a proof to it; else empty.
+  // Returns bytes that only the two ends of this TLS session know (RFC 9266), to bind a proof to
+  // it. Empty without TLS.
   std::string binding() const;
-  // A certificate's fault and what to do, from any operation's error; empty: not TLS's.
+  // Returns the fault of TLS or of a certificate behind an operation's error, and what to do;
+  // empty: it is no error of TLS.
   std::string tls_trouble(const boost::system::error_code& error) const;
 
-  // Ends whatever is under way.
+  // Ends all operations under way.
   void close();
 
-  // As Asio's streams have them.
+  // The functions of Asio's streams.
   template <typename Buffers, typename Token>
   auto async_read_some(const Buffers& buffers, Token&& token) {
     return boost::asio::async_initiate<Token, void(boost::system::error_code, std::size_t)>(
@@ -65,11 +67,11 @@ class Wire {
 
  private:
   struct State;
-  // One type for all handlers. So the operations of a socket and of a TLS stream are compiled here
-  // alone. They were most of the time of each file that reads or writes.
+  // One type for all handlers, so that a socket's and a TLS stream's operations are compiled in one
+  // file only. Before, they took most of the compile time of each file that reads or writes.
   using Moved = boost::asio::any_completion_handler<void(boost::system::error_code, std::size_t)>;
 
-  // The first ones of a sequence that aren't empty: who reads or writes some bytes needs no more.
+  // The first buffers of a sequence that aren't empty. One read or write needs no more.
   template <typename Buffer>
   class FewBuffers {
    public:
@@ -92,11 +94,11 @@ class Wire {
   void begin_read(const FewBuffers<boost::asio::mutable_buffer>& into, Moved done);
   void begin_write(const FewBuffers<boost::asio::const_buffer>& from, Moved done);
 
-  std::unique_ptr<State> state_;  // null: moved from
+  std::unique_ptr<State> state_;  // null after a move
 };
 
-// `error` is of a handshake: what came was no TLS record of a version that is spoken here, as of a
-// server of another protocol. False also where it isn't TLS's error.
+// Returns whether a handshake's `error` means that the peer sent no TLS record of a known version,
+// e.g. as a server of another protocol. False also for errors that aren't TLS's.
 bool is_no_tls(const boost::system::error_code& error);
 
 }  // namespace ddprun::security

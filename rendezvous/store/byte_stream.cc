@@ -12,9 +12,9 @@
 namespace ddprun::store {
 namespace {
 
-constexpr std::size_t kPieceBytes = 64 << 10;  // small writes are gathered up to this
+constexpr std::size_t kPieceBytes = 64 << 10;  // small writes join a piece up to this size
 
-static_assert(std::endian::native == std::endian::little);  // as the store's own protocol
+static_assert(std::endian::native == std::endian::little);  // as in the store's own protocol
 
 constexpr std::string_view kMagic{"dps\1", 4};
 constexpr std::size_t kFrameHeadBytes = 4 + 3 * 8;
@@ -79,7 +79,7 @@ bool OutgoingBytes::acknowledge(std::uint64_t position) {
     if (piece_ > 0) {
       --piece_;
     } else {
-      offset_in_piece_ = 0;  // it was at its end
+      offset_in_piece_ = 0;  // it was at the piece's end
     }
   }
   return true;

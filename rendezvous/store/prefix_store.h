@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A view of another store in which every key is "<prefix>/<key>", as PyTorch's PrefixStore.
+// A view of another store that puts "<prefix>/" in front of every key, as PyTorch's PrefixStore
+// does.
 #pragma once
 
 #include <memory>
@@ -9,12 +10,12 @@
 
 namespace ddprun::store {
 
-// Nested views prepend outermost last: PrefixStore("outer", PrefixStore("inner", s)) has its key
-// "k" at "inner/outer/k" of s. Errors, deadlines and the one-call-at-a-time rule are those of the
-// base, whose timeout is shared.
+// In nested views the outer prefix is nearer to the key: PrefixStore("outer", PrefixStore("inner",
+// s)) has its key "k" at "inner/outer/k" of s. The base's errors, deadlines and one-call-at-a-time
+// rule apply. The timeout is the base's, too.
 class PrefixStore final : public Store {
  public:
-  // Second owner of `base`: whoever made it, and other views of it (as in PyTorch).
+  // `base` is shared with its maker and with other views of it, as in PyTorch.
   PrefixStore(std::string prefix, std::shared_ptr<Store> base)
       : prefix_(std::move(prefix) + "/"), base_(std::move(base)) {}
 
@@ -37,7 +38,7 @@ class PrefixStore final : public Store {
   bool check(const std::vector<std::string>& keys) override { return base_->check(joined(keys)); }
   void wait(const std::vector<std::string>& keys) override { base_->wait(joined(keys)); }
   bool delete_key(std::string_view key) override { return base_->delete_key(joined(key)); }
-  // Counts the whole base's keys, not this view's: PyTorch's rule.
+  // Counts all of the base's keys, not this view's alone, as PyTorch does.
   std::int64_t num_keys() override { return base_->num_keys(); }
   // Lists this view's keys, without the prefix.
   std::vector<std::string> list_keys() override {
@@ -67,8 +68,8 @@ class PrefixStore final : public Store {
     return base_->try_queue_pop(joined(key));
   }
   std::int64_t queue_len(std::string_view key) override { return base_->queue_len(joined(key)); }
-  // By the keys "<key>/num_members" and "<key>/last_member" of this view, so that it meets PyTorch
-  // workers whose PrefixStore does the same.
+  // Uses the keys "<key>/num_members" and "<key>/last_member" of this view. PyTorch's PrefixStore
+  // does the same, so its workers can take part.
   void barrier(std::string_view key, std::int64_t world_size) override {
     const std::string num_members = std::string(key) + "/num_members";
     const std::string last_member = std::string(key) + "/last_member";

@@ -17,7 +17,7 @@ constexpr std::uint64_t kNoValue = ~std::uint64_t{0};
 
 RequestParser ProxiedStore::parser_of_requests() const {
   RequestParser parser(*limits_);
-  // The clients have shaken hands with their proxy.
+  // The clients did the handshake with their proxy, so the parser is past it.
   Request request;
   const std::string handshake = encoded({.opcode = Opcode::kValidate, .word = kValidateMagic});
   parser.parse(handshake, &request);
@@ -30,7 +30,7 @@ ProxiedStore::Proxy& ProxiedStore::proxy_of(Node node) {
                                  : proxies_.emplace(node, parser_of_requests()).first->second;
 }
 
-// ---- what nodes say ----
+// ---- messages from nodes ----
 
 void ProxiedStore::receive(Node from, const ProxyFrame& frame) {
   if (frame.round != round_) return;
@@ -82,7 +82,7 @@ ProxiedStore::Turn ProxiedStore::run(Node node, std::size_t max_requests,
       gathered = proxy.request.size();
     }
   } catch (const Error& error) {
-    // Bytes that did not take effect count as not received.
+    // Bytes that did not take effect count as not taken.
     proxy.connection = connection;
     proxy.missing = missing;
     keep_gathered(proxy, gathered);
@@ -115,10 +115,11 @@ void ProxiedStore::replay(const Turn& turn) {
 
 void ProxiedStore::restored() {
   for (auto& [node, proxy] : proxies_) proxy.restored_out = proxy.out.end();
-  release(take_marks());  // all of it is kept
+  release(take_marks());  // the journal has all of it
 }
 
-// One step: an item's head, or what there is of one request. False: more bytes are needed.
+// Does one step: takes an item's head, or the available bytes of one request. Returns false if it
+// needs more bytes.
 bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Turn& turn) {
   if (proxy.missing == 0) {
     const auto head = read_item_head(&bytes);
@@ -150,7 +151,7 @@ bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Tur
     status = proxy.parser.parse(content, &request_);
     take(status == ParseStatus::kRequest ? proxy.parser.request_bytes() : content.size());
   } else {
-    // No more than this one request surely has: what follows it is looked at in its turn.
+    // Takes only bytes that surely belong to this request. The bytes after it are for a later step.
     const std::size_t least = std::max(proxy.parser.needed_bytes(), proxy.request.size() + 1);
     const std::string_view more = content.substr(0, least - proxy.request.size());
     gather(proxy, more);
@@ -183,7 +184,7 @@ void ProxiedStore::gather(Proxy& proxy, std::string_view bytes) {
   gathered_bytes_ += bytes.size();
 }
 
-// The first `bytes` of it alone.
+// Keeps only the first `bytes` of the gathered request.
 void ProxiedStore::keep_gathered(Proxy& proxy, std::size_t bytes) {
   gathered_bytes_ -= proxy.request.size() - bytes;
   proxy.request.resize(bytes);
@@ -202,7 +203,7 @@ void ProxiedStore::write(Proxy& proxy, std::string_view bytes) {
   own_reply_bytes_ += bytes.size();
 }
 
-// request_, of the item that is being read.
+// Carries out request_, which belongs to the item that is being read.
 void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
   if (proxy.num_refused >= kMaxRefused) {
     throw Error(ErrorCode::kProtocol, "a store proxy does not close what is refused");
@@ -232,7 +233,7 @@ void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
 
 void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection, Turn& turn) {
   const auto found = proxy.connections.find(connection);
-  if (found == proxy.connections.end()) return;  // it never asked for anything
+  if (found == proxy.connections.end()) return;  // it never sent a request
   const ConnectionId gone = found->second;
   proxy.connections.erase(found);
   --num_names_;
@@ -247,7 +248,7 @@ void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection, Turn& turn
   deliver(outcome);
 }
 
-// ---- what they are told ----
+// ---- messages to nodes ----
 
 void ProxiedStore::deliver(const Outcome& outcome) {
   for (const Reply& reply : outcome.replies) {
@@ -265,7 +266,8 @@ void ProxiedStore::deliver(const Outcome& outcome) {
   }
 }
 
-// The connection of the item that is being read: nothing of it is taken before its proxy closed it.
+// Refuses the connection of the item that is being read. Its further requests are ignored until the
+// proxy closes it.
 void ProxiedStore::refuse(Node node, Proxy& proxy, std::string_view reason, Turn& turn) {
   disconnect(proxy, proxy.connection, turn);
   proxy.connections[proxy.connection] = kRefused;
@@ -305,15 +307,16 @@ std::optional<std::string> ProxiedStore::next_frame(Node to) {
   return proxy.next_frame(round_, proxy.released_in, proxy.released_out);
 }
 
-// ---- as bytes and back ----
+// ---- snapshots ----
 
-// A version, the next client's number, the values that replies share, the proxies, the key space.
+// The format: a version, the next client's number, the values that replies share, the proxies, the
+// key space.
 std::string ProxiedStore::snapshot() const {
   std::string out;
-  out.reserve(total_bytes());  // it grows by copying else
+  out.reserve(total_bytes());  // avoids copies while it grows
   append_u64(kVersion, &out);
   append_u64(next_connection_, &out);
-  // A thousand nodes may wait for one large value.
+  // A thousand nodes may wait for one large value, which is written once.
   std::unordered_map<SharedValue, std::uint64_t> values;
   std::vector<SharedValue> in_order;
   for (const auto& [node, proxy] : proxies_) {
@@ -369,7 +372,7 @@ void ProxiedStore::restore(std::string_view snapshot) {
     proxy.connection = static_cast<std::uint32_t>(in.integer());
     proxy.missing = in.integer();
     gather(proxy, in.text());
-    if (!proxy.request.empty()) proxy.parser.parse(proxy.request, &request_);  // to where it was
+    if (!proxy.request.empty()) proxy.parser.parse(proxy.request, &request_);  // to its position
     proxy.is_broken = in.integer() != 0;
     proxy.out.start_at(in.integer());
     for (std::uint64_t pieces = in.integer(); pieces > 0; --pieces) {

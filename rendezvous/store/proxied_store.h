@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One round's key space in the rendezvous, and the nodes' proxies that its clients come through.
-// However often a proxy's connection ends and another one begins, each request takes effect once,
-// and each reply arrives once. Nothing is said before release(), so that a journal can first keep
-// its cause. Pure: no I/O, clock or thread.
+// One round's key space in the rendezvous, and the nodes' proxies through which its clients
+// connect. Each request takes effect once and each reply arrives once, however often a proxy
+// reconnects. Nothing is sent before release(), so that a journal can first keep the requests
+// behind it. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstddef>
@@ -26,74 +26,78 @@ class ProxiedStore {
  public:
   using Node = std::uint64_t;
 
-  // `limits` outlives this.
+  // `limits` must outlive this.
   ProxiedStore(std::uint64_t round, const RequestLimits& limits)
       : round_(round), limits_(&limits) {}
 
   std::uint64_t round() const { return round_; }
 
-  // Takes a node's proxy's message; ignores another round's. Nothing takes effect before run().
-  // Throws Error(kProtocol): it does not fit what is here, and nothing later from that proxy will.
+  // Takes a message of a node's proxy, and ignores one of another round. Nothing takes effect
+  // before run(). Throws Error(kProtocol) if it does not fit the state here; nothing later from
+  // that proxy fits either.
   void receive(Node from, const ProxyFrame& frame);
 
-  // Why just now nothing may be added, and no new connection asks; empty: they may.
+  // The reasons why at present nothing may be added (`growth`), and no new connection is served
+  // (`clients`). Empty: allowed.
   struct Refusals {
     std::string growth, clients;
-    // Digits to a number that is there may be, so that who only counts isn't ended for what others
-    // have stored. False: in a turn that an older ddprund kept.
+    // An ADD to an existing number is allowed even then, so that a client that only counts isn't
+    // refused because of other clients' data. False: in a turn that an older ddprund kept.
     bool lets_count = true;
   };
 
-  // A part of what a node said, as it took effect. replay() of another ProxiedStore takes them, in
-  // the order of all nodes', to become like this one.
+  // A part of a node's stream, as it took effect. Another ProxiedStore becomes like this one if its
+  // replay() gets the turns of all nodes, in order.
   struct Turn {
     Node node = 0;
-    std::uint64_t position = 0;  // of bytes' first one
+    std::uint64_t position = 0;  // of the first of `bytes`
     std::string bytes;
-    std::uint64_t acknowledged = 0;  // of what the node was told
+    std::uint64_t acknowledged = 0;  // position in the replies
     Refusals refusals;
     std::size_t num_requests = 0;
-    std::size_t work = 0;        // of all of them
-    std::size_t large_work = 0;  // of large ones, and of large ends of connections (rate.h)
-    std::string trouble;  // not empty: what came next makes no sense, and so will all that follows
+    std::size_t work = 0;        // of all requests
+    std::size_t large_work = 0;  // of large requests and disconnections (rate.h)
+    std::string trouble;  // not empty: the next bytes are invalid, and so are all that follow
   };
-  // Carries out at most `max_requests` of what waits, kTurnWork but for the last one, and while the
-  // node's replies have room.
+  // Carries out waiting requests of the node, at most `max_requests`. It stops after the one that
+  // reaches kTurnWork, or when the node's replies have no more room.
   Turn run(Node node, std::size_t max_requests, const Refusals& refusals);
-  // Whether something of the node may be carried out, with room for its replies.
+  // Returns whether bytes of the node wait and its replies have room.
   bool is_ready(Node node) const;
-  // Throws Error(kProtocol): it does not follow on what is here.
+  // Carries out a kept turn. Throws Error(kProtocol) if it does not follow on the state here.
   void replay(const Turn& turn);
 
-  // A new connection of the node: what it has not acknowledged goes again.
+  // Called on a new connection of the node: all that the node has not acknowledged is sent again.
   void reconnected(Node node);
 
-  // How far each node may be told, given all that took effect until now.
+  // Positions in a node's streams: all that took effect until take_marks(). release() allows to
+  // send replies up to `said`, and to acknowledge requests up to `taken`.
   struct Mark {
     Node node = 0;
     std::uint64_t said = 0, taken = 0;  // positions
   };
   std::vector<Mark> take_marks();
   void release(const std::vector<Mark>& marks);
-  // The next message to a node's proxy; nullopt: nothing is to be said now.
+  // Returns the next message to a node's proxy; nullopt: there is nothing to send now.
   std::optional<std::string> next_frame(Node to);
 
-  // All that took effect as bytes, for restore() of an empty one of the same round and limits.
+  // Returns the state as bytes, for restore() of an empty ProxiedStore of the same round and
+  // limits.
   std::string snapshot() const;
-  // Throws Error(kProtocol): they make no sense.
+  // Throws Error(kProtocol) if the bytes are invalid.
   void restore(std::string_view snapshot);
-  // After restore() and replay(): what nodes say from now on must fit this.
+  // Called after restore() and replay(): nodes' later messages must fit this state.
   void restored();
 
-  // StoreState::forget_some().
+  // See StoreState::forget_some().
   bool forget_some() { return state_.forget_some(); }
 
   std::size_t num_keys() const { return state_.num_keys(); }
   std::size_t num_waits() const { return state_.num_waits(); }
-  // Connections of workers, also refused ones that their proxy has not closed.
+  // The number of workers' connections, with refused ones that their proxy has not closed yet.
   std::size_t num_clients() const { return num_names_; }
-  // Keys, values (those of replies under way, too), waits, other replies under way, and requests
-  // that have not all come.
+  // The bytes of keys, values (also those that only a reply holds), waits, other replies under way
+  // and incomplete requests.
   std::size_t total_bytes() const {
     return state_.total_bytes() + gathered_bytes_ + own_reply_bytes_;
   }
@@ -102,29 +106,29 @@ class ProxiedStore {
   struct Proxy : StreamEnd {
     explicit Proxy(RequestParser requests) : parser(std::move(requests)) {}
 
-    std::string waiting;      // from `taken` to in.received()
-    std::uint64_t taken = 0;  // all before it took effect
-    // About the item that is being read.
+    std::string waiting;      // the bytes from `taken` to in.received()
+    std::uint64_t taken = 0;  // all bytes before it took effect
+    // The state of the item that is being read.
     std::uint32_t connection = 0;
     std::uint64_t missing = 0;
-    std::string request;  // as far as it has come, where that was not at once
+    std::string request;  // the part that arrived, if it came in several
     RequestParser parser;
     bool is_broken = false;
 
-    std::uint64_t released_in = 0, released_out = 0;    // positions; what follows waits
-    std::uint64_t restored_out = 0;                     // the end of `out` when this process began
-    bool is_known = false;                              // to this process: it has said what it has
-    std::map<std::uint32_t, ConnectionId> connections;  // a node chooses the names
-    std::size_t num_refused = 0;                        // of them
+    std::uint64_t released_in = 0, released_out = 0;    // positions; later bytes wait
+    std::uint64_t restored_out = 0;                     // the end of `out` after restored()
+    bool is_known = false;                              // it has sent a message to this process
+    std::map<std::uint32_t, ConnectionId> connections;  // by the node's names
+    std::size_t num_refused = 0;                        // of these
   };
   static constexpr ConnectionId kRefused = 0;
-  static constexpr std::size_t kMaxRefused = 65'536;  // that a proxy has not closed
-  // Requests of a node wait while so much of its replies does.
+  static constexpr std::size_t kMaxRefused = 65'536;  // refused, not yet closed by the proxy
+  // A node's requests wait while so many bytes of its replies wait.
   static constexpr std::size_t kMaxBacklogBytes = std::size_t{4} << 20;
 
   struct Client {
     Node node = 0;
-    std::uint32_t connection = 0;  // the node's name for it
+    std::uint32_t connection = 0;  // the node's number for it
   };
 
   RequestParser parser_of_requests() const;

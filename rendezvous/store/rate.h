@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a store carries out in a turn and in a second. Pure: no I/O, clock or thread.
+// Limits the work that a store does in a turn and in a second. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <algorithm>
@@ -12,27 +12,26 @@
 
 namespace ddprun::store {
 
-// A client's requests in a turn take about so much work (Outcome::work), then others have theirs:
-// 0.1 to 0.4 ms.
+// The work (Outcome::work) after which a client's turn ends and other clients have theirs: 0.1 to
+// 0.4 ms.
 inline constexpr std::size_t kTurnWork = 1024;
 
-// A server takes about so much work from all its clients at once, then others on its io thread have
-// their turn: 1.6 to 8 ms.
+// The work after which a server lets others on its I/O thread have their turn: 1.6 to 8 ms.
 inline constexpr std::size_t kWakeUpWork = 16'384;
 
-// A request that takes so much is a large one. Nobody else is served for 2 to 8 ms, or 250 ms for
-// the largest one.
+// A request of at least so much work is a large one. Meanwhile no other client is served: for 2 to
+// 8 ms, or 250 ms with the largest one.
 inline constexpr std::size_t kLargeWork = 16'384;
 
-// All large ones of a server together may take so much in a second: 0.6 to 3 ms. So far fewer than
-// one in 100 of the others' requests meets one.
+// The work of all large requests of a server in a second: 0.6 to 3 ms. So far fewer than 1 % of the
+// other requests have to wait for one.
 inline constexpr std::uint64_t kLargeWorkPerSecond = 6'000;
 
-// In the rendezvous, those of one node of a job. The node waits with all of its requests.
+// The same in the rendezvous, for one node of a job. Beyond it, all requests of the node wait.
 inline constexpr std::uint64_t kLargeWorkOfNodePerSecond = 60'000;
 
-// How many may be done now, where so many may be in a second; what the last second did not use may
-// come at once. More than that may be spent: then the next ones wait for longer. 0: any number.
+// Limits a number to `per_second`; 0: no limit. The unused part of the last second may be spent at
+// once. If more is spent than allowed, the next wait is longer.
 class Rate {
  public:
   explicit Rate(std::uint64_t per_second)
@@ -46,11 +45,11 @@ class Rate {
     return credit_ < 1 ? 0 : static_cast<std::size_t>(credit_);
   }
   void spend(std::size_t number, Clock::time_point now) {
-    allowed(now);  // what was saved until now is no more than a second's
+    allowed(now);  // caps the unused credit at one second's
     credit_ -= static_cast<double>(number);
   }
 
-  // The time until allowed() is more than 0; not negative.
+  // Returns the time until allowed() is above 0; not negative.
   Clock::duration time_until_allowed(Clock::time_point now) {
     if (allowed(now) > 0) return Clock::duration::zero();
     return std::chrono::ceil<Clock::duration>(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One request of the store protocol, and its bytes. Pure: no I/O, clock or thread.
+// A request of the store protocol, and its encoding. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace ddprun::store {
 
-// First byte of a request of PyTorch's c10d TCPStore protocol (docs/internals/store.md has the
+// The first byte of a request of PyTorch's c10d TCPStore protocol (docs/internals/store.md has the
 // grammar).
 enum class Opcode : std::uint8_t {
   kValidate = 0,
@@ -35,7 +35,8 @@ enum class Opcode : std::uint8_t {
 };
 inline constexpr int kNumOpcodes = 19;
 
-// Each one's fields. m: magic, w: u32, i: i64, k: key, v: value, x: expected, l: keys, e: (k, v)s.
+// The fields of each request. m: magic, w: u32, i: i64, k: key, v: value, x: expected, l: keys, e:
+// (k, v) pairs.
 inline constexpr const char* kRequestFields[kNumOpcodes] = {
     "m",    // VALIDATE
     "kv",   // SET
@@ -58,7 +59,7 @@ inline constexpr const char* kRequestFields[kNumOpcodes] = {
     "ki",   // BARRIER
 };
 
-// "SET", …, for messages.
+// Returns "SET", …, for messages to people.
 std::string_view opcode_name(Opcode opcode);
 
 // Follows the VALIDATE opcode, in native byte order like every integer of the protocol.
@@ -70,19 +71,19 @@ inline constexpr char kNotReady = 1;      // CHECK
 inline constexpr char kStopWaiting = 0;   // WAIT, BARRIER
 inline constexpr char kWaitCanceled = 1;  // CANCEL_WAIT, always
 
-// In front of every user key; only the join counter of PyTorch's workers, "init/", has it not.
+// The first byte of every user key. Only the join counter of PyTorch's workers, "init/", lacks it.
 inline constexpr char kKeyPrefix = '/';
 
-// Limits of one request to a server. Checked as soon as a length is read.
+// Limits of one request to a server. They are checked as soon as a length is read.
 struct RequestLimits {
-  std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
+  std::size_t max_key_bytes = 8192;                     // as in PyTorch, with the "/"
   std::size_t max_value_bytes = std::size_t{64} << 20;  // per value; PyTorch's server: 8 MiB
   std::size_t max_keys_per_request = 131072;
   std::size_t max_request_bytes = std::size_t{256} << 20;
 };
 
-// Fields that the opcode does not have are empty. Views point into the bytes it was parsed from, or
-// into whatever the sender keeps alive until it is encoded.
+// Fields that the opcode does not have are empty. Views point into the bytes that were parsed. In a
+// request to send they point into the sender's memory, valid until it is encoded.
 struct Request {
   Opcode opcode = Opcode::kPing;
   std::string_view key = {};
@@ -98,10 +99,10 @@ struct Request {
 
 // Appends the request's bytes to `out`.
 void encode_request(const Request& request, std::string* out);
-// They alone.
+// Returns the request's bytes.
 std::string encoded(const Request& request);
 
-// Appends a value in native byte order; a u64 length and the bytes.
+// Append a value in native byte order; a u64 length and the bytes.
 void append_u64(std::uint64_t value, std::string* out);
 void append_vector(std::string_view bytes, std::string* out);
 

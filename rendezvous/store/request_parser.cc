@@ -143,7 +143,7 @@ RequestParser::Step RequestParser::scan_opcode(std::string_view bytes) {
   return Step::kDone;
 }
 
-// Says no at the first wrong byte, so that a client of another protocol isn't left waiting.
+// Refuses at the first wrong byte, so that a client of another protocol isn't left waiting.
 RequestParser::Step RequestParser::scan_magic(std::string_view bytes) {
   const char* magic = reinterpret_cast<const char*>(&kValidateMagic);
   const std::size_t have = std::min(bytes.size() - offset_, sizeof kValidateMagic);

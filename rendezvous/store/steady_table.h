@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash table for keys from the network that never stands still while it grows or shrinks. It has
-// as many buckets as keys: a new key adds one bucket, and an erased one takes one away. A new
-// bucket gets its entries from one other bucket. Algorithm: Litwin, "Linear hashing: a new tool for
-// file and table addressing" (1980). It is plainer than two tables at a time, shards and extendible
-// hashing. There is one array, and its size alone says how far it has grown.
+// A hash table for keys from the network. It grows and shrinks in small steps, so no call takes
+// long. It has as many buckets as keys: a new key adds one bucket, and an erased one takes one
+// away. A new bucket gets its entries from one other bucket. Algorithm: Litwin, "Linear hashing: a
+// new tool for file and table addressing" (1980). It is simpler than two tables at a time, shards
+// and extendible hashing. There is one array, and its size alone tells the state of growth.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace ddprun::store {
 template <typename Value>
 class SteadyTable {
  public:
-  // An entry stays where it is until it is erased. It keeps no hash: that would take 16 bytes.
+  // An entry doesn't move until it is erased. It doesn't store its hash, to save 16 bytes.
   class Entry {
    public:
     const std::string key;
@@ -34,7 +34,7 @@ class SteadyTable {
     explicit Entry(std::string_view name) : key(name) {}
 
     Entry* next_ = nullptr;                       // in its bucket
-    Entry *before_ = nullptr, *after_ = nullptr;  // of all
+    Entry *before_ = nullptr, *after_ = nullptr;  // in the order of insertion
   };
 
   SteadyTable() = default;
@@ -47,15 +47,15 @@ class SteadyTable {
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // The oldest one. Null: there is none.
+  // Returns the oldest entry; null: the table is empty.
   Entry* first() const { return first_; }
-  // Null: it isn't there.
+  // Returns null if the key isn't there.
   Entry* find(std::string_view key) const {
     return empty() ? nullptr : find(key, KeyedHash()(key));
   }
   bool contains(std::string_view key) const { return find(key) != nullptr; }
 
-  // The entry of that key, made if there is none. True: it is new.
+  // Returns the key's entry, which is made if there is none, and whether it is new.
   std::pair<Entry*, bool> try_emplace(std::string_view key) {
     const std::size_t hash = KeyedHash()(key);
     if (Entry* const found = empty() ? nullptr : find(key, hash)) return {found, false};
@@ -78,31 +78,33 @@ class SteadyTable {
     remove_bucket();
   }
 
-  // In the order in which they came: memory has about the same, and random places are far slower.
+  // Calls the function in the order of insertion. Memory has about the same order; a random order
+  // would be far slower.
   template <typename Function>
   void for_each(Function function) const {
     for (Entry* entry = first_; entry != nullptr; entry = entry->after_) function(*entry);
   }
 
-  // The number of entries that growing and shrinking have looked at until now.
+  // The number of entries that growing and shrinking have visited until now.
   std::uint64_t num_steps() const { return num_steps_; }
 
  private:
-  static constexpr std::size_t kPartBuckets = 256;  // A table of one key has so many, too.
+  static constexpr std::size_t kPartBuckets = 256;  // Even a table of one key has so many.
   using Part = std::array<Entry*, kPartBuckets>;
 
   Entry*& bucket(std::size_t number) const {
     return (*parts_[number / kPartBuckets])[number % kPartBuckets];
   }
 
-  // The bucket of a hash: its low bits, as many as the last bucket's number has, or one less if
-  // that bucket isn't there yet. The table is not empty.
+  // Returns the bucket of a hash, in a table that is not empty. The bucket's number is the hash's
+  // low bits, as many as the last bucket's number has. It is one bit less if that bucket doesn't
+  // exist yet.
   std::size_t place_of(std::size_t hash) const {
     const std::size_t mask = std::bit_ceil(size_) - 1;
     const std::size_t place = hash & mask;
     return place < size_ ? place : place & (mask >> 1);
   }
-  // The bucket that has this one's entries while this one isn't there.
+  // Returns the bucket that has this one's entries until this one exists.
   static std::size_t parent_of(std::size_t number) { return number - std::bit_floor(number); }
 
   Entry* find(std::string_view key, std::size_t hash) const {
@@ -135,14 +137,15 @@ class SteadyTable {
       for (; *link != nullptr; link = &(*link)->next_) ++num_steps_;
       *link = std::exchange(bucket(last), nullptr);
     }
-    // One part stays in reserve, or a table at a part's edge would get and free it again and again.
+    // One part stays in reserve. Else a table at a part's edge would allocate and free it again and
+    // again.
     if (parts_.size() * kPartBuckets >= size_ + 2 * kPartBuckets) parts_.pop_back();
   }
 
-  // The array of buckets. One array of all would have to be moved, or zeroed, at once.
+  // The buckets, in parts. A single array would have to be moved, or zeroed, all at once.
   std::vector<std::unique_ptr<Part>> parts_;
   std::size_t size_ = 0;                      // entries, and buckets
-  Entry *first_ = nullptr, *last_ = nullptr;  // of all, in the order in which they came
+  Entry *first_ = nullptr, *last_ = nullptr;  // in the order of insertion
   std::uint64_t num_steps_ = 0;
 };
 

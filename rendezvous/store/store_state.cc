@@ -11,19 +11,19 @@
 namespace ddprun::store {
 namespace {
 
-constexpr std::size_t kShownKeyBytes = 100;  // in messages
+constexpr std::size_t kShownKeyBytes = 100;  // of a key in a message
 
 constexpr std::size_t kMaxValueBytes = RequestLimits{}.max_value_bytes;
 constexpr std::size_t kMaxListBytes = std::size_t{4} << 20;
 
-// Work, in look-ups of a key. Measured.
+// Work in look-ups of a key, as measured.
 constexpr std::size_t kBytesALookUp = 2048;       // written or compared
-constexpr std::size_t kLookUpsAWaitedKey = 3;     // it has a place in two lists
+constexpr std::size_t kLookUpsAWaitedKey = 3;     // it is in two lists
 constexpr std::size_t kLookUpsAListedKey = 2;     // it is sorted
-constexpr std::size_t kListedBytesALookUp = 256;  // compared many times, and copied
+constexpr std::size_t kListedBytesALookUp = 256;  // bytes compared many times, and copied
 
-// std::stoll's rules: blanks and one sign in front, anything behind the digits. But for texts whose
-// number is not over after so many bytes: a reader would pass along 64 MiB of blanks.
+// Follows std::stoll's rules: blanks and one sign in front, anything behind the digits. Exception:
+// a number must end within kMostBytes, else reading might pass 64 MiB of blanks.
 std::optional<std::int64_t> parse_number(std::string_view text) {
   constexpr std::size_t kMostBytes = 256;
   const bool is_cut = text.size() > kMostBytes;
@@ -40,7 +40,7 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   return number;
 }
 
-// Wraps, as the addition of PyTorch's server does in practice.
+// Wraps around, as the addition of PyTorch's server does in practice.
 std::int64_t wrapping_add(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
@@ -132,9 +132,9 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request,
   return outcome_;
 }
 
-// glibc sets small blocks aside when they are freed, and joins all of them when a large one is
-// asked for. That took 2 s after 3 million DELETEs in random order. So one is asked for while they
-// are few.
+// glibc sets small blocks aside when they are freed, and joins all of them at the next large
+// allocation. That took 2 s after 3 million DELETEs in random order. So this makes a large
+// allocation while the small blocks are few.
 void StoreState::collect_freed() {
   constexpr std::size_t kRequests = 16;      // With 1024 it takes 30 ms.
   constexpr std::size_t kLargeBytes = 2048;  // Blocks from 1024 bytes on are large.
@@ -159,7 +159,7 @@ std::size_t StoreState::work_of(ConnectionId from, const Request& request) const
       work += bytes_of(request.values) / kBytesALookUp;
       break;
     case Opcode::kAppend: {
-      const auto* const found = values_.find(request.key);  // It is copied where a reply has it.
+      const auto* const found = values_.find(request.key);  // a value that a reply holds is copied
       if (found != nullptr && found->value.use_count() > 1) {
         work += found->value->size() / kBytesALookUp;
       }
@@ -230,7 +230,7 @@ std::shared_ptr<std::string> StoreState::make_value(std::string_view bytes) {
 bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
   const auto* const found = values_.find(key);
   if (found == nullptr) return fits(key.size() + value_bytes, 1);
-  if (is_held(found->value)) return fits(value_bytes, 0);  // a reply keeps the old one
+  if (is_held(found->value)) return fits(value_bytes, 0);  // a reply holds the old value
   const std::size_t old_bytes = found->value->size();
   return value_bytes <= old_bytes || fits(value_bytes - old_bytes, 0);
 }
@@ -271,7 +271,7 @@ void StoreState::compare_set(ConnectionId from, const Request& request) {
     put(request.key, request.value);
     get(from, request.key);
   } else if (absent) {
-    // c10d's rule: looks like success, and nothing was created.
+    // c10d's rule: the reply looks like success, but no key was created.
     reply_value(from, make_value(request.expected));
   } else {
     reply_value(from, found->value);
@@ -347,7 +347,7 @@ void StoreState::append(const Request& request) {
     return refuse("the value would have " + std::to_string(value->size() + request.value.size()) +
                   " bytes, the limit is " + std::to_string(kMaxValueBytes));
   }
-  const bool is_shared = value.use_count() > 1;  // a reply has it
+  const bool is_shared = value.use_count() > 1;  // a reply holds it
   if (!fits((is_held(value) ? value->size() : 0) + request.value.size(), 0)) return;
   if (is_shared) value = make_value(*value);
   value->append(request.value);
@@ -368,7 +368,7 @@ void StoreState::list_keys(ConnectionId from) {
     return refuse("the keys have " + std::to_string(list_bytes()) + " bytes, a reply at most " +
                   std::to_string(kMaxListBytes));
   }
-  // In an order that does not depend on how the content came about (see load).
+  // Sorted, so that the reply doesn't depend on the keys' history: load() may change their order.
   std::vector<std::string_view> keys;
   keys.reserve(values_.size());
   values_.for_each([&](const auto& entry) { keys.push_back(entry.key); });
@@ -413,7 +413,7 @@ void StoreState::queue_pop(ConnectionId from, const Request& request) {
   reply_value(from, value, integer_bytes(length));
 }
 
-// One element ends one WAIT, the oldest that it completes, so that consumers don't race for it.
+// One element ends only one WAIT, the oldest that is complete, so that consumers don't race for it.
 void StoreState::offer_element(std::string_view key) {
   const auto* const watchers = watchers_.find(key);
   if (watchers == nullptr) return;
@@ -422,8 +422,8 @@ void StoreState::offer_element(std::string_view key) {
   }
 }
 
-// An offer lasts until the connection's next request: if that does not take
-// the element, the next waiter is offered it.
+// An offer lasts until the connection's next request. If that does not take the element, the next
+// waiter gets the offer.
 void StoreState::offer_again(ConnectionId connection, const Request* next_request) {
   const auto offers = offered_to_.find(connection);
   if (offers == offered_to_.end()) return;
@@ -489,7 +489,7 @@ void StoreState::add_wait(ConnectionId from, const std::vector<std::string_view>
   for (const std::string_view key : keys) {
     auto* const entry = watched.try_emplace(key).first;
     Watchers& watchers = entry->value;
-    if (!watchers.empty() && watchers.back() == wait) continue;  // it names the key twice
+    if (!watchers.empty() && watchers.back() == wait) continue;  // the wait names the key twice
     wait->watches.push_back({entry, watchers.insert(watchers.end(), wait)});
     if (!is_barrier && !exists(key)) ++wait->num_missing;
     wait_bytes_ += key.size();
@@ -500,7 +500,7 @@ void StoreState::add_wait(ConnectionId from, const std::vector<std::string_view>
   mine.num_keys += wait->watches.size();
 }
 
-// If the name was there as a value, and as no queue, no wait misses it.
+// If the key had a value already and is no queue, no wait changes.
 void StoreState::key_written(std::string_view key, bool is_new) {
   if (!is_new && !is_queue(key)) return;
   const auto* const found = watchers_.find(key);
@@ -589,10 +589,10 @@ void StoreState::reply_value(ConnectionId to, const SharedValue& value, std::str
   }
 }
 
-// ---- as bytes and back ----
+// ---- saving and loading ----
 
-// Waits stand in their order: who is woken first depends on it. Earlier versions wrote, and read,
-// one group of waits for each key; all of them are one group now.
+// Waits are saved in their order, which decides who is woken first. Earlier versions wrote and read
+// one group of waits for each key; now all waits are one group.
 void StoreState::save(std::string* out) const {
   append_u64(values_.size(), out);
   values_.for_each([out](const auto& entry) {
@@ -651,7 +651,7 @@ void StoreState::save_waits(bool are_barriers, std::string* out) const {
         wait.watches, [&](const Watch& watch) { return !exists(watch.key->key); });
     const auto index = missing == wait.watches.end() ? 0 : missing - wait.watches.begin();
     append_u64(wait.connection, out);
-    append_u64(static_cast<std::uint64_t>(index), out);  // for earlier versions alone
+    append_u64(static_cast<std::uint64_t>(index), out);  // only earlier versions need it
     append_u64(wait.watches.size(), out);
     for (const Watch& watch : wait.watches) append_vector(watch.key->key, out);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store's time-out for the length of one scope.
+// Sets a store's time-out for one scope.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace ddprun::store {
 
-// Puts the time-out that it found back at the end of the scope, whatever was set in between.
+// Restores the previous time-out at the end of the scope, even if another one was set in between.
 class StoreTimeout {
  public:
   StoreTimeout(Store& store, std::chrono::milliseconds timeout)
       : store_(store), before_(store.timeout()) {
     store_.set_timeout(timeout);
   }
-  // The time left until `deadline`, 1 ms at least.
+  // Sets the time left until `deadline`, 1 ms at least.
   StoreTimeout(Store& store, Deadline deadline)
       : StoreTimeout(
             store, std::max(std::chrono::milliseconds(1),

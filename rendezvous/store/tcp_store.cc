@@ -13,7 +13,7 @@
 namespace ddprun::store {
 namespace {
 
-// A reply longer than this is not a c10d store's: refuse before allocating.
+// A longer reply can't come from a c10d store, and is refused before memory is allocated.
 constexpr std::uint64_t kMaxReplyBytes = std::uint64_t{1} << 40;
 constexpr std::size_t kReplyPieceBytes = std::size_t{1} << 20;
 
@@ -34,14 +34,14 @@ std::vector<std::string_view> views(const std::vector<std::string>& texts) {
   return {texts.begin(), texts.end()};
 }
 
-// `"a", "b" and 14 more`, without the wire's prefix.
+// Returns `"a", "b" and 14 more`, without the protocol's prefix.
 std::string quoted(const std::vector<std::string_view>& raw_keys) {
   constexpr std::size_t kMaxShown = 4;
   return first_listed(raw_keys, kMaxShown,
                       [](std::string_view key) { return concat('"', key.substr(1), '"'); });
 }
 
-// A wait that expired was cancelled at the server: the connection is good.
+// Thrown when an expired wait was cancelled at the server: the connection stays usable.
 class WaitExpired : public Error {
  public:
   explicit WaitExpired(const std::string& message) : Error(ErrorCode::kTimeout, message) {}
@@ -190,7 +190,7 @@ std::string TcpStore::queue_pop(std::string_view key) {
   const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
   return guarded([&] {
-    // Another consumer may take the element between the two requests: wait again.
+    // Another consumer may take the element between the two requests; then this one waits again.
     for (;;) {
       wait_for({raw_key}, deadline);
       if (std::optional<std::string> value = pop(raw_key, deadline)) return *std::move(value);
@@ -260,7 +260,7 @@ std::string TcpStore::receive_vector(Deadline deadline) {
   std::uint64_t size;
   receive(&size, sizeof size, deadline);
   if (size > kMaxReplyBytes) throw Error(ErrorCode::kProtocol, "a reply of absurd length");
-  // In pieces, so that what is only announced takes no memory.
+  // The buffer grows in pieces, so that an announced length alone takes no memory.
   std::string bytes;
   while (bytes.size() < size) {
     const std::size_t before = bytes.size();
@@ -292,7 +292,7 @@ void TcpStore::receive_stop_waiting(Deadline deadline, std::string_view what,
   }
   const Deadline cancel_deadline = Deadline::after(kCancelTimeout);
   send({.opcode = Opcode::kCancelWait}, cancel_deadline);
-  // The release may have crossed the cancellation: then its byte comes first.
+  // The release and the cancellation may have crossed: then the release's byte comes first.
   receive(&answer, sizeof answer, cancel_deadline);
   const bool released = answer == kStopWaiting;
   if (released) receive(&answer, sizeof answer, cancel_deadline);

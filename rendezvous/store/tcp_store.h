@@ -15,21 +15,21 @@
 namespace ddprun::store {
 
 struct TcpStoreOptions {
-  std::chrono::milliseconds timeout{300'000};  // of every call, the constructor's included
+  std::chrono::milliseconds timeout{300'000};  // of every call and of the constructor
 };
 
 // Every call has the deadline `timeout()`. A wait that expires is cancelled at the server, which
-// may take kCancelTimeout more, and the connection stays good.
+// may take kCancelTimeout more; the connection stays usable.
 class TcpStore final : public Store {
  public:
   static constexpr std::chrono::milliseconds kCancelTimeout{2'000};
 
   // Connects and shakes hands. A refused connection is retried until the deadline: the server may
-  // be starting. Throws Error(kUnavailable), Error(kTimeout) when somebody listens and is mute,
-  // Error(kProtocol) when it is no c10d store.
+  // be starting. Throws Error(kUnavailable) if no server is reached, Error(kTimeout) if the server
+  // doesn't answer, and Error(kProtocol) if it is no c10d store.
   explicit TcpStore(const Endpoint& server, const TcpStoreOptions& options = {});
 
-  // One round trip that touches nothing.
+  // Does one round trip, which changes nothing.
   void ping();
 
   std::unique_ptr<Store> clone() override { return std::make_unique<TcpStore>(server_, options_); }
@@ -44,7 +44,7 @@ class TcpStore final : public Store {
   void wait(const std::vector<std::string>& keys) override;
   bool delete_key(std::string_view key) override;
   std::int64_t num_keys() override;
-  // Keys of users: the join counter is not among them (num_keys counts it, as PyTorch's does).
+  // Lists users' keys, without the join counter, which num_keys() counts, as PyTorch's does.
   std::vector<std::string> list_keys() override;
   void append(std::string_view key, std::string_view value) override;
   std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
@@ -58,7 +58,7 @@ class TcpStore final : public Store {
  private:
   Deadline start_call() const { return Deadline::after(options_.timeout); }
   void send(const Request& request, Deadline deadline);
-  // A request without a reply, one that a number answers, one round trip.
+  // Send a request without a reply, send one with a number as its reply, do one round trip.
   void tell(const Request& request);
   std::int64_t ask_integer(const Request& request);
   std::uint32_t exchange_ping(std::uint32_t word, Deadline deadline);
@@ -69,14 +69,14 @@ class TcpStore final : public Store {
                             const std::vector<std::string_view>& keys);
   void wait_for(const std::vector<std::string_view>& raw_keys, Deadline deadline);
   std::optional<std::string> pop(std::string_view raw_key, Deadline deadline);
-  // Runs one exchange; whatever goes wrong in the stream ends the connection.
+  // Runs one exchange. Any error but an expired wait ends the connection.
   template <typename Call>
   auto guarded(Call call);
 
   const Endpoint server_;
   TcpStoreOptions options_;
   UniqueFd connection_;
-  std::string out_;    // Encoded request; kept for its capacity.
+  std::string out_;    // The encoded request; kept for its capacity.
   std::string death_;  // Why the connection ended.
 };
 

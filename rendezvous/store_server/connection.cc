@@ -13,9 +13,9 @@
 namespace ddprun::store {
 namespace {
 
-constexpr std::size_t kTurnBytes = 256 << 10;  // Sent to a connection, then others have their turn.
+constexpr std::size_t kTurnBytes = 256 << 10;  // sent to a connection in one turn
 
-// The bytes that the socket took, 0 when it is full, -1 when the connection is broken.
+// Returns the bytes that the socket took, 0 if it is full, -1 if the connection is broken.
 ssize_t send_two(int fd, std::string_view head, std::string_view body) {
   iovec parts[2] = {{const_cast<char*>(head.data()), head.size()},
                     {const_cast<char*>(body.data()), body.size()}};
@@ -55,7 +55,7 @@ bool Connection::send(std::string_view head, const SharedValue& body) {
     keep(head, body, 0);
     return true;
   }
-  // No more: where the client reads as fast, one call would send all of a large value.
+  // At most a turn's bytes: if the client reads fast, one call might send all of a large value.
   const std::string_view part = body ? std::string_view(*body).substr(0, kTurnBytes) : "";
   const ssize_t sent = send_two(fd_.get(), head, part);
   if (sent < 0) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One client of a store's server. io thread only.
+// One client's connection to a store's server. I/O thread only.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace ddprun::store {
 
-// Its socket with what waits to be parsed and what waits to be sent. It holds buffers only while a
-// request is partial or the client doesn't read.
+// A socket with the bytes that wait to be parsed and those that wait to be sent. It has buffers
+// only while a request is incomplete or the client doesn't read.
 class Connection {
  public:
-  // `fd` is non-blocking. `peer` is kept in 28 bytes, for log lines after the peer has gone.
+  // `fd` is non-blocking. `peer` is stored in 28 bytes, for log lines after the peer has gone.
   Connection(UniqueFd fd, const SocketAddress& peer, std::uint32_t generation,
              const RequestLimits& limits);
 
@@ -32,39 +32,41 @@ class Connection {
 
   RequestParser& parser() { return parser_; }
 
-  // Bytes of requests that are not parsed yet.
+  // Returns the bytes that are not parsed yet.
   std::string_view input() const { return input_.view(); }
-  // Grows no faster than bytes arrive: doubled, but not beyond what the request is known to need.
+  // Adds bytes. The buffer doubles, but doesn't grow beyond the known need of the request.
   void add_input(std::string_view bytes) { input_.append(bytes, parser_.needed_bytes()); }
   void consume_input(std::size_t size) { input_.drop_front(size); }
 
-  // Sends, or keeps what the socket doesn't take now. False: the connection is broken.
+  // Sends the bytes, and keeps those that the socket doesn't take now. Returns false if the
+  // connection is broken.
   bool send(std::string_view head, const SharedValue& body);
 
-  // Replies may be sent again: others have had their turn.
+  // Begins a new turn, so that replies may be sent again.
   void begin_turn() { sent_in_turn_ = 0; }
 
-  // Sends of what is kept. False: broken.
+  // Sends kept bytes. Returns false if the connection is broken.
   bool flush();
 
   bool blocked() const { return output_ != nullptr; }
   std::size_t unsent_bytes() const { return output_ ? output_->bytes : 0; }
 
-  // When the client last took bytes, or began to block. Meaningful while blocked().
+  // Returns when the client last took bytes, or began to block. Valid only while blocked().
   Clock::time_point last_progress() const {
     return output_ ? output_->last_progress : Clock::time_point();
   }
 
-  // The bytes in this connection's own buffers; values that it shares with the store don't count.
+  // Returns the bytes in this connection's own buffers, without values that it shares with the
+  // store.
   std::size_t buffered_bytes() const { return input_.size() + (output_ ? output_->own_bytes : 0); }
 
-  // Bookkeeping of the server.
-  std::size_t accounted_bytes = 0;  // of buffered_bytes(), in the server's sum
-  std::uint32_t interest = 0;       // epoll events that it is registered for
-  bool closing = false;             // to be closed at the end of the event
-  bool held = false;                // not read, in a list of the server of those that wait to go on
-  bool is_large = false;            // held for its next request; its end is watched
-  bool watched = false;             // in the server's list of those that were blocked
+  // The server's own data about this connection.
+  std::size_t accounted_bytes = 0;  // its part of the server's sum of buffered_bytes()
+  std::uint32_t interest = 0;       // the registered epoll events
+  bool closing = false;             // will be closed at the end of the event
+  bool held = false;                // not read: it waits in one of the server's lists to go on
+  bool is_large = false;            // held because its next request is large; its end is watched
+  bool watched = false;             // in the server's list of blocked connections
 
  private:
   struct Output {
@@ -76,7 +78,7 @@ class Connection {
     std::deque<Piece> pieces;
     std::size_t sent_of_first = 0;
     std::size_t bytes = 0;
-    std::size_t own_bytes = 0;  // of these, not shared; and of the pieces
+    std::size_t own_bytes = 0;  // those that aren't shared, and the pieces themselves
     Clock::time_point last_progress;
   };
 
@@ -84,7 +86,7 @@ class Connection {
 
   UniqueFd fd_;
   std::uint32_t generation_;
-  unsigned char peer_[28];  // sockaddr_in or sockaddr_in6
+  unsigned char peer_[28];  // a sockaddr_in or sockaddr_in6
   RequestParser parser_;
   InputBytes input_;
   std::size_t sent_in_turn_ = 0;

@@ -6,7 +6,7 @@
 namespace ddprun::store {
 
 std::size_t initial_file_limit() {
-  static const std::size_t initial = [] {  // asked for before the first change
+  static const std::size_t initial = [] {  // read before the first change
     rlimit limit{};
     return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
   }();

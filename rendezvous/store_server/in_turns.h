@@ -6,7 +6,7 @@
 
 namespace ddprun::store {
 
-// Calls `some` from the io context until it returns false. Others have their turn in between.
+// Calls `some` from the I/O context until it returns false. Other handlers run between the calls.
 void do_in_turns(const boost::asio::any_io_executor& io, std::function<bool()> some);
 
 }  // namespace ddprun::store

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a request that has not come as a whole. Pure.
+// The bytes of an incomplete request. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace ddprun::store {
 
-// Grows where it lies: realloc(3) moves the pages of a large block, where a std::string would copy
-// 32 MiB while others wait.
+// A buffer that grows with realloc(3), which moves the pages of a large block. A std::string would
+// copy 32 MiB while other clients wait.
 class InputBytes {
  public:
   std::string_view view() const { return {bytes_.get(), size_}; }
   std::size_t size() const { return size_; }
 
-  // `most`: it is not known to need more room than that.
+  // Appends bytes. The room grows beyond `most`, the known need, only if the bytes require it.
   void append(std::string_view bytes, std::size_t most) {
     const std::size_t size = size_ + bytes.size();
     if (size > capacity_) {
@@ -31,7 +31,7 @@ class InputBytes {
     size_ = size;
   }
 
-  // The memory is given back.
+  // Removes the first bytes and frees their memory.
   void drop_front(std::size_t size) {
     if (size == 0) return;
     InputBytes rest;

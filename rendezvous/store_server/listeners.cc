@@ -36,7 +36,7 @@ Listeners::Listeners(int epoll, std::string name, std::optional<uid_t> only_user
     : epoll_(epoll), name_(std::move(name)), only_user_(only_user) {}
 
 void Listeners::add(UniqueFd listener, bool is_for_loopback) {
-  set_socket_options(listener.get());  // Accepted sockets inherit them.
+  set_socket_options(listener.get());  // accepted sockets inherit them
   listeners_.push_back({std::move(listener), is_for_loopback});
   if (is_paused_ || watch(listeners_.size() - 1)) return;
   const int error = errno;
@@ -76,7 +76,7 @@ bool Listeners::is_welcome(const Listener& listener, int connection, const Socke
   if (!only_user_) return true;
   const auto user = peer_user(connection);
   if (user == only_user_) return true;
-  // Nobody's: it has gone already.
+  // Without a user the connection has already ended, and nothing is logged.
   if (user && refused_users_.insert(*user).second) {
     log_about_peer(LogLevel::kWarning, name_, ": refused a connection of user ", *user,
                    ": it is for user ", *only_user_, " alone (said once)");

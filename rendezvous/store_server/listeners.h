@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts a store's clients, and turns away those that it isn't for. io thread only.
+// Accepts a store's clients, and refuses those that may not use it. I/O thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -16,24 +16,24 @@
 
 namespace ddprun::store {
 
-// Replies leave at once; a peer whose host vanished is noticed in about four minutes.
+// Makes replies leave at once, and a vanished host be noticed in about four minutes.
 void set_socket_options(int fd);
 
 class Listeners {
  public:
-  // `epoll`: the set where their events come, each with the listener's index as its data. `name`:
-  // for log lines. `only_user`: others' processes are refused.
+  // `epoll` gets the listeners' events, each with the listener's index as its data. `name` is for
+  // log lines. If `only_user` is set, other users' processes are refused.
   Listeners(int epoll, std::string name, std::optional<uid_t> only_user);
 
-  // As StoreServer::listen().
+  // See StoreServer::listen().
   void add(UniqueFd listener, bool is_for_loopback);
 
-  // Gives those that wait at the listener of this index to `take`. Returns 0, or the error for
-  // which no more can be accepted: pause() then.
+  // Passes the connections that wait at this listener to `take`. Returns 0, or the error because of
+  // which no more can be accepted; the caller then calls pause().
   using Take = std::function<void(UniqueFd connection, const SocketAddress& peer)>;
   int accept(std::size_t index, const Take& take);
 
-  // Takes them out of the epoll set. Says why, once for each error.
+  // Removes the listeners from the epoll set. Logs each error once.
   void pause(int accept_error, std::size_t num_connections);
   void resume();
   bool is_paused() const { return is_paused_; }
@@ -46,14 +46,14 @@ class Listeners {
 
   bool is_welcome(const Listener& listener, int connection, const SocketAddress& peer);
 
-  bool watch(std::size_t index);  // false: errno
+  bool watch(std::size_t index);  // false: see errno
 
   const int epoll_;
   const std::string name_;
   const std::optional<uid_t> only_user_;
   std::vector<Listener> listeners_;
   bool is_paused_ = false;
-  // The log has these once.
+  // Each of these is logged only once.
   std::set<uid_t> refused_users_;
   std::set<int> said_errors_;
   bool said_from_elsewhere_ = false;

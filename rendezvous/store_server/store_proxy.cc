@@ -47,13 +47,13 @@ const Outcome& StoreProxy::disconnect(ConnectionId connection) {
   return nothing_;
 }
 
-// All that one wake-up brings goes in one message.
+// Sends later, so that all requests of one wake-up share a message.
 void StoreProxy::flush_later() {
   if (!linked_ || std::exchange(flushing_, true)) return;
   boost::asio::post(io_, [this, weak = std::weak_ptr<int>(alive_)] {
     if (weak.expired()) return;
     flushing_ = false;
-    const auto send = send_;  // it may end this proxy
+    const auto send = send_;  // the call may destroy this proxy
     while (!weak.expired() && linked_) {
       auto frame = end_.next_frame(round_);
       if (!frame) return;
@@ -96,7 +96,7 @@ void ProxyEnd::received(const ProxyFrame& frame) {
 
 void ProxyEnd::take(const ItemHead& head, std::string_view content, bool is_last) {
   const auto found = connections_.find(head.connection);
-  if (found == connections_.end()) return;  // it has gone
+  if (found == connections_.end()) return;  // the connection has ended
   if (head.kind == ItemKind::kData) return handlers_.reply(found->second, content);
   refusal_ += content;
   if (is_last) handlers_.refuse(found->second, std::exchange(refusal_, {}));

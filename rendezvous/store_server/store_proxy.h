@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node's end of a round's store in the rendezvous (docs/store-proxy.md). It is a c10d server on
-// loopback, whose requests go over the agent's connection, or wait for it. io thread only.
+// loopback. Its requests go over the agent's connection to the rendezvous, or wait for that. I/O
+// thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,34 +22,36 @@
 
 namespace ddprun::store {
 
-// The node's end of a round's store that lives in the rendezvous. Requests of its workers'
-// connections become items of one stream. Items of the other stream become their replies. Pure.
+// The node's end of the two byte streams to a round's store in the rendezvous. Workers' requests
+// become items of one stream. Items of the other stream become their replies. Pure.
 class ProxyEnd {
  public:
   struct Handlers {
-    // The next bytes for a connection.
+    // Gets the next bytes for a connection.
     std::function<void(ConnectionId, std::string_view bytes)> reply;
-    // The rendezvous takes nothing more from it, for this reason: gone() is to follow.
+    // Called when the rendezvous takes no more requests from the connection, with the reason. The
+    // owner then calls gone().
     std::function<void(ConnectionId, std::string reason)> refuse;
   };
   explicit ProxyEnd(Handlers handlers) : handlers_(std::move(handlers)) {}
 
-  // One whole request of a connection; none of VALIDATE: that is answered here.
+  // Takes one whole request of a connection, but not VALIDATE, which the proxy handles itself.
   void request(ConnectionId from, std::string_view bytes);
-  // The connection has ended. False: it never asked for anything.
+  // Called when the connection has ended. Returns false if it never sent a request.
   bool gone(ConnectionId connection);
-  // False: no request may be added now.
+  // Returns false if no request may be added now.
   bool has_room() const {
     return streams_.out.unacknowledged_bytes() < OutgoingBytes::kWindowBytes;
   }
-  // Requests' bytes that the rendezvous has not acknowledged.
+  // Returns the bytes of requests that the rendezvous has not acknowledged.
   std::size_t unacknowledged_bytes() const { return streams_.out.unacknowledged_bytes(); }
 
-  // A new connection to the rendezvous.
+  // Called on a new connection to the rendezvous.
   void reconnect() { streams_.reconnect(); }
-  // From the rendezvous, of this round. Calls the handlers. Throws Error(kProtocol).
+  // Takes a frame of this round from the rendezvous, and calls the handlers. Throws
+  // Error(kProtocol).
   void received(const ProxyFrame& frame);
-  // The next message for the rendezvous; nullopt: nothing is to be said now.
+  // Returns the next message for the rendezvous; nullopt: there is nothing to send now.
   std::optional<std::string> next_frame(std::uint64_t round) {
     return streams_.next_frame(round, streams_.in.received());
   }
@@ -59,8 +62,8 @@ class ProxyEnd {
   const Handlers handlers_;
   StreamEnd streams_;  // `out`: requests; `in`: replies
   ItemReader items_;
-  std::string refusal_;  // as far as it has come
-  // A connection's id may be used again; a name never is.
+  std::string refusal_;  // the part that has come so far
+  // A connection's id may be reused; its name (number) in the stream never is.
   std::unordered_map<ConnectionId, std::uint32_t> names_;
   std::unordered_map<std::uint32_t, ConnectionId> connections_;
   std::uint32_t next_name_ = 1;
@@ -68,25 +71,26 @@ class ProxyEnd {
 
 class StoreProxy final : Backend {
  public:
-  // `send` takes one message for the rendezvous; it is called while there is a connection to it,
-  // never from inside a call of this class. Not linked yet.
+  // `send` takes one message for the rendezvous. It is called only between linked() and unlinked(),
+  // never from inside a call of this class.
   StoreProxy(boost::asio::io_context& io, StoreServerOptions options,
              std::function<void(std::string message)> send);
   StoreProxy(const StoreProxy&) = delete;
   StoreProxy& operator=(const StoreProxy&) = delete;
 
-  // Serves `round` on `listener`. Once.
+  // Serves `round` on `listener`. Called once.
   void serve(std::uint64_t round, UniqueFd listener);
 
-  // As StoreServer's.
+  // See StoreServer.
   void when_unused(std::function<void()> unused) { server_.when_unused(std::move(unused)); }
   StoreServerStats stats() const { return server_.stats(); }
 
-  // The rendezvous knows this node on a new connection: what it has not acknowledged goes again.
+  // Called when a new connection to the rendezvous is ready. All unacknowledged bytes are sent
+  // again.
   void linked();
-  // The connection has ended.
+  // Called when the connection has ended.
   void unlinked() { linked_ = false; }
-  // From the rendezvous; another round's is ignored. Throws Error(kProtocol).
+  // Takes a message from the rendezvous; ignores one of another round. Throws Error(kProtocol).
   void received(std::string_view message);
 
  private:
@@ -108,7 +112,7 @@ class StoreProxy final : Backend {
   bool linked_ = false;
   bool flushing_ = false;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for a flush that outlives this
-  StoreServer server_;                                          // last: it refers to this
+  StoreServer server_;                                          // last: it uses the members above
 };
 
 }  // namespace ddprun::store

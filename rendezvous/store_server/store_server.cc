@@ -32,11 +32,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kReceiveBytes = 64 << 10;
-constexpr std::size_t kGatherBytes = 64 << 10;      // Replies sent in one go.
-constexpr std::size_t kCopiedBodyBytes = 16 << 10;  // Larger values are sent from the store.
-constexpr std::size_t kKeptBytes = 1 << 20;         // Capacity of scratch_ between requests.
+constexpr std::size_t kGatherBytes = 64 << 10;      // replies sent in one call
+constexpr std::size_t kCopiedBodyBytes = 16 << 10;  // larger values aren't copied
+constexpr std::size_t kKeptBytes = 1 << 20;         // of scratch_ between requests
 constexpr int kEventsPerCall = 256;
-constexpr int kCallsPerWakeUp = 16;  // Then others on this io thread have their turn.
+constexpr int kCallsPerWakeUp = 16;  // then others on this I/O thread have their turn
 constexpr milliseconds kAcceptPause{100};
 
 UniqueFd make_epoll() {
@@ -85,11 +85,11 @@ class LocalBackend final : public Backend {
   std::shared_ptr<StoreState> state_;
 };
 
-// All sockets are in one level-triggered epoll set of the server's own, and only that set's
-// descriptor is known to Asio. So a wake-up takes a batch of events with one call. Asio's own
-// sockets would cost an epoll_ctl or a fruitless recv per request.
+// All sockets are in a level-triggered epoll set of the server's own. Asio watches only that set's
+// descriptor. So a wake-up takes a batch of events with one call. Asio's own sockets would cost an
+// epoll_ctl or a vain recv per request.
 class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
-  // Names a connection for later, when it may have gone and its descriptor be another's.
+  // Identifies a connection later, when it may have ended and its descriptor may be another's.
   struct Handle {
     int fd = -1;
     std::uint32_t generation = 0;
@@ -99,7 +99,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   // ---- events ----
 
-  // `backend`: null: a key space of its own.
+  // `backend` null: the server has a key space of its own.
   Impl(boost::asio::io_context& io, StoreServerOptions options, Backend* backend)
       : options_(std::move(options)),
         local_(backend
@@ -113,7 +113,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
         listeners_(epoll_.native_handle(), options_.name, options_.only_user),
         buffer_(kReceiveBytes) {}
 
-  // Once, after construction.
+  // Called once, after construction.
   void await_events() {
     epoll_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                       [weak = weak_from_this()](const boost::system::error_code& error) {
@@ -124,7 +124,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
                       });
   }
 
-  // Events that are left are taken first by the next wake-up, so that each client has its turn.
+  // Takes events. The next wake-up begins with the remaining ones, so that each client has its
+  // turn.
   void take_events() {
     wake_up_work_ = 0;
     for (int call = 0; call < kCallsPerWakeUp;) {
@@ -149,14 +150,14 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     const auto number = static_cast<std::uint32_t>(event.data.u64);
     if (generation == 0) return on_listener(number);
     Connection* connection = find(static_cast<int>(number), generation);
-    if (!connection) return;  // It was closed since.
-    // Nor is it asked for any more where the connection has been held or blocked since.
+    if (!connection) return;  // closed in the meantime
+    // If the connection was held or blocked in the meantime, some events are no longer wanted.
     const std::uint32_t events = event.events & (connection->interest | EPOLLERR | EPOLLHUP);
     if (events & EPOLLOUT) on_writable(*connection);
     if (events & EPOLLIN) {
       if (!connection->closing) on_readable(*connection);
     } else if (events & EPOLLRDHUP && wants_no_answer(*connection)) {
-      connection->is_large = false;  // it is carried out all the same
+      connection->is_large = false;  // the request is carried out all the same
       update_interest(*connection);
     } else if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
       close_later(*connection, "");
@@ -164,7 +165,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     if (!marked_.empty()) close_marked();
   }
 
-  // Its next request, which is here.
+  // Returns whether its next request, which has arrived, has no reply.
   static bool wants_no_answer(const Connection& connection) {
     const auto opcode = static_cast<Opcode>(connection.input().front());
     return opcode == Opcode::kSet || opcode == Opcode::kMultiSet || opcode == Opcode::kAppend ||
@@ -233,7 +234,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     try {
       peer = peer_address(connection.get());
     } catch (const Error&) {
-      return;  // It has gone already.
+      return;  // it has already ended
     }
     ::fcntl(connection.get(), F_SETFL, ::fcntl(connection.get(), F_GETFL) | O_NONBLOCK);
     set_socket_options(connection.get());
@@ -275,7 +276,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     return connection->generation() == generation ? connection : nullptr;
   }
 
-  // Closes at the end of the event. An empty reason: nothing to say.
+  // Closes the connection at the end of the event. With an empty reason nothing is logged.
   void close_later(Connection& connection, const std::string& reason) {
     if (connection.closing) return;
     connection.closing = true;
@@ -286,8 +287,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Taking their waits out of the lists of all waits is work, so some connections close later. It
-  // counts as a large request's: a client that comes again and again would have it done for free.
+  // Closes marked connections. Removing their waits is work, so some of them close later. Much of
+  // it counts as a large request's work, so that no client gets it for free by reconnecting.
   void close_marked() {
     std::size_t work = 0;
     while (!marked_.empty() && work < kTurnWork) {
@@ -315,7 +316,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
 
   void say_if_unused() {
     if (!unused_ || num_connections_ > 0) return;
-    // Not now: the answer may be our end.
+    // Called later, since `unused_` may destroy this server.
     boost::asio::post(epoll_.get_executor(), [weak = weak_from_this()] {
       const auto self = weak.lock();
       if (!self || !self->unused_ || self->num_connections_ > 0) return;
@@ -324,7 +325,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void update_interest(Connection& connection) {
-    // While replies wait, requests wait too: TCP slows the client down.
+    // While replies wait, no requests are read: TCP slows the client down.
     const std::uint32_t interest = connection.blocked()  ? EPOLLOUT
                                    : connection.is_large ? static_cast<std::uint32_t>(EPOLLRDHUP)
                                    : connection.held     ? 0
@@ -341,7 +342,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Reads nothing from it until go_on().
+  // Reads nothing from the connection until go_on().
   void hold(Connection& connection, std::deque<Handle>& list) {
     if (connection.held || connection.closing) return;
     connection.held = true;
@@ -349,7 +350,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     update_interest(connection);
   }
 
-  // The first of them.
+  // Goes on with the first connection of the list.
   void go_on(std::deque<Handle>& list) {
     const Handle handle = list.front();
     list.pop_front();
@@ -364,7 +365,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     close_marked();
   }
 
-  // Others have their turn, also on this io thread.
+  // Ends the connection's turn: other clients and other handlers on this I/O thread have theirs.
   void rest(Connection& connection) {
     hold(connection, resting_);
     go_on_later();
@@ -386,7 +387,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     for (std::size_t left = without_room_.size(); left > 0; --left) go_on(without_room_);
   }
 
-  // False: one more large request may come.
+  // Holds the connection if its large request must wait. Returns false if it may go on now.
   bool wait_if_large(Connection& connection) {
     if (large_rate_.allowed(Clock::now()) > 0) return false;
     connection.is_large = true;
@@ -395,7 +396,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     return true;
   }
 
-  // The large requests that the rate allows by now.
+  // Goes on with the large requests that the rate allows by now.
   void go_on_with_large() {
     waits_for_large_ = false;
     while (!large_.empty() && large_rate_.allowed(Clock::now()) > 0) go_on(large_);
@@ -430,9 +431,9 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
 
   // ---- requests and replies ----
 
-  // Carries out the complete requests in `bytes` while the client takes the replies; bytes used.
-  // `has_waited`: the first one may take a whole turn. Others of that kind wait for those of all
-  // clients, so that short requests never wait for more than one of them.
+  // Carries out the complete requests in `bytes` while the client takes the replies. Returns the
+  // bytes used. With `has_waited` the first request may take a whole turn. Other long requests wait
+  // for their turns, so that a short request never waits for more than one of them.
   std::size_t consume(Connection& connection, std::string_view bytes, bool has_waited = false) {
     std::size_t used = 0, work = 0;
     connection.begin_turn();
@@ -472,7 +473,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       work += outcome.work;
       wake_up_work_ += outcome.work;
       if (asked >= kLargeWork)
-        large_rate_.spend(asked, Clock::now());  // not what others waited for
+        large_rate_.spend(asked, Clock::now());  // without the work for waits
       deliver(outcome, &connection);
       if (!outcome.close_reason.empty()) {
         send_gathered(connection, nullptr);
@@ -484,7 +485,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     return used;
   }
 
-  // `current`: whose replies are gathered in scratch_; may be null.
+  // Sends the replies; those to `current`, which may be null, are gathered in scratch_.
   void deliver(const Outcome& outcome, Connection* current) {
     for (const Reply& reply : outcome.replies) {
       if (current && reply.to == static_cast<ConnectionId>(current->fd())) {
@@ -557,7 +558,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       Connection* connection = find(oldest.fd, oldest.generation);
       const bool waits = connection && !connection->parser().validated();
       if (waits && now - oldest.since < options_.handshake_timeout) break;
-      if (waits && connection->held) {  // it is we who don't read
+      if (waits && connection->held) {  // it is the server that doesn't read
         handshakes_.push_back({oldest.fd, oldest.generation, now});
         handshakes_.pop_front();
         continue;
@@ -591,33 +592,33 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   const StoreServerOptions options_;
   const RequestLimits limits_;
 
-  const std::unique_ptr<LocalBackend> local_;  // null: it is elsewhere
+  const std::unique_ptr<LocalBackend> local_;  // null: the backend is elsewhere
   Backend& backend_;
   boost::asio::posix::stream_descriptor epoll_;
   boost::asio::steady_timer sweep_timer_;
   boost::asio::steady_timer large_timer_;
   boost::asio::steady_timer accept_timer_;
   Listeners listeners_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // Index: descriptor = ConnectionId.
-  std::vector<int> marked_;                               // To be closed by close_marked().
-  std::deque<Handle> handshakes_;  // Oldest first; some have shaken hands or gone.
-  // Connections that are held, and some that have gone since.
+  std::vector<std::unique_ptr<Connection>> connections_;  // by descriptor = ConnectionId
+  std::vector<int> marked_;                               // close_marked() will close them
+  std::deque<Handle> handshakes_;  // oldest first; some are done or have ended
+  // Held connections, and some that have ended in the meantime.
   std::deque<Handle> without_room_;  // The backend has no room.
-  std::deque<Handle> resting_;       // They had their turn, and more requests of theirs are here.
-  std::deque<Handle> large_;         // Their next request is large, the longest wait first.
-  std::vector<Handle> stalled_;      // Were blocked; some read again or have gone.
+  std::deque<Handle> resting_;       // Their turn is over, and more requests have arrived.
+  std::deque<Handle> large_;         // Their next request is large; the longest wait is first.
+  std::vector<Handle> stalled_;      // Were blocked; some read again or have ended.
   Rate large_rate_{kLargeWorkPerSecond};
-  bool waits_for_large_ = false;        // on large_timer_
-  bool will_go_on_ = false;             // with those that are resting
-  epoll_event events_[kEventsPerCall];  // those from next_event_ on are still to be taken
+  bool waits_for_large_ = false;        // large_timer_ runs
+  bool will_go_on_ = false;             // go_on_later() was called
+  epoll_event events_[kEventsPerCall];  // from next_event_ on not taken yet
   int next_event_ = 0;
   int num_events_ = 0;
-  std::size_t wake_up_work_ = 0;  // of the requests that the last wake-up carried out
-  std::vector<char> buffer_;      // For recv().
-  std::string scratch_;           // Replies to the connection that is being served.
+  std::size_t wake_up_work_ = 0;  // that the last wake-up has done
+  std::vector<char> buffer_;      // for recv()
+  std::string scratch_;           // replies to the present connection
   Request request_;
   std::size_t num_connections_ = 0;
-  std::function<void()> unused_;  // Set: somebody waits for the last connection's end.
+  std::function<void()> unused_;  // if set, called at the last connection's end
   std::size_t buffered_bytes_ = 0;
   std::uint64_t num_requests_ = 0;
   std::uint32_t next_generation_ = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves one c10d key space to any number of connections. io thread only.
+// Serves one c10d key space to any number of connections. I/O thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -24,35 +24,36 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // About what step() will take, as Outcome::work counts it; 0: it takes it elsewhere. The second
-  // one is what it takes because others wait for its keys.
+  // Estimate the work of step(), in units of Outcome::work; 0: the work is done elsewhere.
+  // work_for_waits_of() is the part that arises because clients wait for the request's keys.
   virtual std::size_t work_of(ConnectionId from, const Request& request) const = 0;
   virtual std::size_t work_for_waits_of(const Request& request) const = 0;
 
-  // `bytes`: the request as it came. Replies may come later (reply()). The reference
-  // holds until the next call.
+  // Carries out a request; `bytes` are its encoding. Replies may come later (StoreServer::reply()).
+  // The reference is valid until the next call.
   virtual const Outcome& step(ConnectionId from, const Request& request,
                               std::string_view bytes) = 0;
   virtual const Outcome& disconnect(ConnectionId connection) = 0;
 
-  // False: no request can be taken now; StoreServer::resume() follows.
+  // Returns false if no request can be taken now; StoreServer::resume() follows.
   virtual bool has_room() const = 0;
 
   virtual std::size_t num_keys() const = 0;
   virtual std::size_t content_bytes() const = 0;  // keys and values
-  virtual std::size_t total_bytes() const = 0;    // what counts against the server's limit
+  virtual std::size_t total_bytes() const = 0;    // counted against the server's limit
 };
 
-// 4 GiB, or a quarter of what this process may use where that is less.
+// Returns 4 GiB, or a quarter of the memory that this process may use if that is less.
 std::size_t default_store_bytes();
 
 struct StoreServerOptions {
-  // Keys, values, waits and buffers: docs/store.md.
+  // The limit for keys, values, waits and buffers (docs/store.md).
   std::size_t max_total_bytes = default_store_bytes();
-  std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later a client may idle
-  std::chrono::milliseconds stall_timeout{60'000};  // a client that takes no byte of its replies
+  std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later clients may be idle
+  std::chrono::milliseconds stall_timeout{60'000};  // of a client that reads no byte of its replies
   std::string name = "store";                       // for log lines
-  // Set: processes of other users are refused. On loopback, where a connection's user is known.
+  // If set, processes of other users are refused. Only for loopback, where a connection's user is
+  // known.
   std::optional<uid_t> only_user;
 };
 
@@ -61,44 +62,47 @@ struct StoreServerStats {
   std::size_t num_keys = 0;
   std::size_t content_bytes = 0;
   std::uint64_t num_requests = 0;
-  std::size_t num_slow_readers = 0;  // clients whose replies had to wait in the last seconds
+  std::size_t num_slow_readers = 0;  // whose replies had to wait in the last seconds
 };
 
-// One key space. Created empty; its content dies with it. Destroying it closes every connection.
+// One key space. It begins empty. Its destruction drops the content and closes every connection.
 //
-// A client that breaks the protocol, passes a limit or doesn't read its replies loses its
-// connection. One log line names its address and the reason. Nobody else is disturbed. Constructing
-// it raises this process' soft limit of open descriptors to the hard one.
+// The server closes the connection of a client that breaks the protocol, exceeds a limit or doesn't
+// read its replies. One log line has its address and the reason. Other clients aren't affected. The
+// constructor raises this process' soft limit of open descriptors to the hard one.
 class StoreServer {
  public:
-  // `backend`: the key space is elsewhere; it outlives this.
+  // `backend` has the key space and must outlive this; null: the server has its own.
   StoreServer(boost::asio::io_context& io, StoreServerOptions options, Backend* backend = nullptr);
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  // Accepts from `listener` (bound, listening, non-blocking) until destroyed. Out of descriptors:
-  // backs off, logs once, and goes on when there are some. May be called for several listeners.
-  // `is_for_loopback`: closes connections from elsewhere, whatever it is bound to.
+  // Accepts connections from `listener` (bound, listening, non-blocking) until destroyed. If
+  // descriptors run out, it pauses, logs that once, and goes on later. May be called for several
+  // listeners. With `is_for_loopback` it closes connections from other machines, whatever address
+  // the listener has.
   void listen(UniqueFd listener, bool is_for_loopback = false);
 
-  // Takes a connection that somebody else accepted, who may have peeked at it (MSG_PEEK) at most.
+  // Takes a connection that the caller accepted. The caller may have peeked at its bytes
+  // (MSG_PEEK), but read none.
   void adopt(UniqueFd connection);
 
   StoreServerStats stats() const;
 
-  // ---- for a backend whose answers come later; never from inside its own calls ----
-  // Unknown connections, and those that have gone, are ignored.
+  // ---- for a backend whose answers come later; not called from inside the backend's calls ----
+  // Both ignore connections that are unknown or have ended.
   void reply(ConnectionId to, std::string_view bytes);
   void refuse(ConnectionId connection, const std::string& reason);
-  // The backend has room again.
+  // Called when the backend has room again.
   void resume();
 
-  // Calls `unused` once, from the io context, when there is no connection, unless destroyed before.
+  // Calls `unused` once, from the I/O context, when there is no connection. It isn't called after
+  // the destruction.
   void when_unused(std::function<void()> unused);
 
  private:
   class Impl;
-  std::shared_ptr<Impl> impl_;  // Pending handlers hold it weakly.
+  std::shared_ptr<Impl> impl_;  // pending handlers have a weak pointer
 };
 
 }  // namespace ddprun::store

@@ -20,7 +20,7 @@
 
 namespace ddprun::security {
 
-// Beast's customisation points: at the end of a WebSocket nothing more is said inside TLS.
+// Beast's customisation points. At the end of a WebSocket nothing more is sent inside TLS.
 template <typename Handler>
 void async_teardown(boost::beast::role_type role, Wire& wire, Handler&& handler) {
   boost::beast::websocket::async_teardown(role, wire.socket(), std::forward<Handler>(handler));

@@ -14,9 +14,9 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr std::size_t kLongestPing = 32;
-constexpr int kSlots = 16;  // in an interval
+constexpr int kSlots = 16;  // moments to ping per interval
 
-// A whole number from 0 to 2^53, and nothing else.
+// Returns the number in the text, which must be a whole number from 0 to 2^53.
 std::optional<std::int64_t> number_in(std::string_view text) {
   const auto value = parsed_number<std::int64_t>(text);
   return value && *value >= 0 && *value <= kMaxMicroseconds ? value : std::nullopt;
@@ -33,7 +33,8 @@ KeepAlive::TimePoint KeepAlive::quiet_at() const {
   return last_answered_ + std::max(*timeout_ / 2, interval_ + *timeout_ / 8);
 }
 
-// When it was sent, in µs after opened_at_; "…@T": and the rendezvous' clock.
+// The payload is the time of sending, in µs after opened_at_. A clock_pong() adds "@" and the
+// rendezvous' clock.
 std::string KeepAlive::ping(TimePoint now) const {
   return std::to_string(std::chrono::duration_cast<microseconds>(now - opened_at_).count());
 }

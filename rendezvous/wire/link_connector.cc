@@ -103,8 +103,8 @@ std::string EndpointTurns::failures() const {
 }
 
 class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
-  // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
-  // stream alive.
+  // Wraps `handler`: it isn't called once the generation has changed. Keeps this object and the
+  // attempt's stream alive.
   template <typename Handler>
   auto guard(Handler handler) {
     return [
@@ -163,7 +163,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // Takes the answer of a look-up's thread, as long as somebody waits for it.
+  // Takes the answer of a look-up's thread while the connector exists.
   struct LookupDoor {
     std::mutex mutex;
     asio::io_context* io = nullptr;  // guarded by mutex
@@ -173,7 +173,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     return concat("the name ", endpoint_.host, " can't be resolved (", what, ")");
   }
 
-  // At most one at a time: it may take longer than an attempt, and then answers a later one.
+  // Looks the name up, one at a time. A look-up may take longer than an attempt; its answer then
+  // serves a later one.
   void look_name_up() {
     if (looking_up_) return;
     looking_up_ = true;
@@ -198,7 +199,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (!std::exchange(awaits_name_, false)) return;
     if (found.addresses.empty()) return failed(name_trouble(found.failure));
     std::vector<tcp::endpoint> targets = endpoints_of(found.addresses);
-    // One that drops packets must not hide the others.
+    // An address that drops packets must not block the others, so each attempt begins with another
+    // one.
     const auto first = static_cast<std::ptrdiff_t>(num_failures_ % targets.size());
     std::rotate(targets.begin(), targets.begin() + first, targets.end());
     open_any(targets);
@@ -233,7 +235,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
         security_.certificate_host.empty() ? endpoint_.host : security_.certificate_host;
     if (host.empty()) host = "127.0.0.1";
     if (security_.leads_here && security_.leads_here(opening_->wire().socket().native_handle())) {
-      // Other nodes would say it later, and only of themselves.
+      // Else only other nodes would fail, later, with a message about themselves.
       const std::string trouble = security::own_certificate_trouble(security_.tls, host);
       return trouble.empty() ? upgrade() : untrusted("can't be trusted: " + trouble);
     }
@@ -292,7 +294,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     }
     if (is_dropped(error))
       return failed("it took the connection and dropped it", is_anyone_taken_for_it());
-    // With TLS it has shown a certificate; with a token alone it has shown nothing.
+    // With TLS it has shown a certificate; with only a token it hasn't authenticated itself.
     if (is_standby()) return end({Kind::kStandby, leader(), security_.tls || !security_.token});
     end({Kind::kNoRendezvous,
          is_declined(error) ? concat("it answered HTTP ", response_.status) : error.message()});
@@ -302,13 +304,13 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     return response_.status == http::kServiceUnavailable && response_.fields.has(kStandbyHeader);
   }
 
-  // As a standby has it; empty: it knows none.
+  // Returns the leader that a standby named; empty: it knows none.
   std::string leader() const {
     const auto endpoint = parse_endpoint(response_header(kStandbyHeader), 0);
     return endpoint && !endpoint->host.empty() ? to_string(*endpoint) : "";
   }
 
-  // The request is made again, with the proof, on a connection of its own.
+  // Sends the request again, with the proof, on a new connection.
   void challenged() {
     if (!security_.token) return untrusted(wants_token());
     if (request_proof_) {
@@ -320,7 +322,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     open_any(targets_);
   }
 
-  // Later messages carry no proof, as an agent's messages don't: protecting them is TLS's work.
+  // Later messages carry no proof, as an agent's messages don't: TLS protects them.
   void check_request_proof() {
     if (!security_.token) return opened();
     if (!request_proof_) return untrusted("has no token, but this side has one (--token-file)");
@@ -336,8 +338,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     return concat("wants a token: give this ", security_.program, " its --token-file");
   }
 
-  // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
-  // same token.
+  // Before both sides have proved the same token, nothing about this node's job is sent, and no
+  // message is obeyed.
   void prove() {
     const std::string_view challenge = response_.fields[security::kChallengeHeader];
     if (!security_.token && challenge.empty()) return check_user();
@@ -368,14 +370,14 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     opening_->send(std::move(answer));
   }
 
-  // Without a token the kernel says at least whose process on this machine it is. It has accepted
-  // the connection, since it has answered.
+  // Without a token the kernel tells at least which user's process on this machine the other end
+  // is. That process has accepted the connection, since it has answered.
   void check_user() {
     if (security_.tls) return opened();
     const int socket = opening_->wire().socket().native_handle();
     const std::string problem =
         security_.obeys_commands ? commander_problem(socket) : stranger_problem(socket);
-    if (problem == kHiddenPeer) return failed(problem);  // it may just have ended
+    if (problem == kHiddenPeer) return failed(problem);  // the peer may just have ended
     problem.empty() ? opened() : untrusted(problem);
   }
 
@@ -402,7 +404,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     failed(failure);
   }
 
-  // Otherwise a peer must prove itself to show that the rendezvous' host is there.
+  // Without token and TLS any answer shows that the rendezvous' host is there. Else a peer must
+  // authenticate itself first.
   bool is_anyone_taken_for_it() const { return !security_.token && !security_.tls; }
 
   // Constant after construction.
@@ -411,18 +414,18 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   const Door door_;
   const LinkSecurity security_;
 
-  // io thread only.
+  // I/O thread only.
   asio::io_context& io_;
-  const std::shared_ptr<LookupDoor> lookup_door_;  // second owner: a look-up's thread
-  asio::steady_timer timer_;                       // the attempt's limit
+  const std::shared_ptr<LookupDoor> lookup_door_;  // shared with a look-up's thread
+  asio::steady_timer timer_;                       // ends the attempt
   std::uint64_t generation_ = 0;
-  std::size_t num_failures_ = 0;          // in a row
+  std::size_t num_failures_ = 0;          // failed attempts in a row
   Handlers handlers_;                     // of the attempt under way
-  std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
+  std::shared_ptr<FrameStream> opening_;  // shared with its handlers
   std::vector<tcp::endpoint> targets_;
   http::Response response_;
-  std::optional<security::HttpProof> request_proof_;  // set: the request is made with it
-  bool awaits_name_ = false;                          // the attempt under way has no addresses yet
+  std::optional<security::HttpProof> request_proof_;  // if set, the request has it
+  bool awaits_name_ = false;                          // the attempt has no addresses yet
   bool looking_up_ = false;  // a look-up is under way, for this attempt or an earlier one
 };
 

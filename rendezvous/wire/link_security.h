@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The proofs that an agent gives the rendezvous, and those that it wants.
+// The token and TLS with which an agent and the rendezvous authenticate each other.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@
 
 namespace ddprun::membership {
 
-// Null: without.
+// A null token or tls: without it.
 struct LinkSecurity {
-  std::shared_ptr<const Secret> token;  // second owners: its other users
+  std::shared_ptr<const Secret> token;  // shared with its other users
   security::TlsContext tls;
-  std::string certificate_host =
-      {};  // what the certificate must be for; empty: the endpoint's host
-  // If the other side wants one of these, users are told to give it to this program.
+  // The host that the certificate must name; empty: the endpoint's.
+  std::string certificate_host = {};
+  // The program in messages like "give this ddprun --tls-ca".
   std::string program = "ddprun";
-  // Whether the other end of a connected socket is in this process: then without TLS.
+  // Returns whether a connected socket's other end is in this process. Then TLS isn't used.
   std::function<bool(int socket)> leads_here = {};
-  // The other end says what to run: without a token and TLS it must be on this machine.
+  // The other end sends commands to run. Without a token and TLS it must be on this machine.
   bool obeys_commands = false;
 };
 
