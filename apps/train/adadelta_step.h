@@ -13,8 +13,8 @@ struct AdadeltaOptions {
   double eps = 1e-6;
 };
 
-// Updates `parameter` and both running averages (zero at first) by one `gradient`; `count` elements
-// each, none overlapping.
+// Updates `parameter` and both running averages (zero at first) by one `gradient`. Each has `count`
+// elements, and none overlap.
 template <typename Real>
 void adadelta_step(Real* parameter, const Real* gradient, Real* square_average, Real* delta_average,
                    std::size_t count, const AdadeltaOptions& options);

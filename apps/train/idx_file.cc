@@ -24,7 +24,7 @@ constexpr std::size_t kMaxElements = std::size_t{1} << 32;
   throw Error(ErrorCode::kInvalidArgument, path + ": " + what);
 }
 
-// A file read through zlib, which passes plain files on as they are.
+// A file read through zlib, which also reads plain files.
 class Input {
  public:
   explicit Input(const std::string& path) : path_(path), file_(::gzopen(path.c_str(), "rb")) {
@@ -32,7 +32,7 @@ class Input {
     ::gzbuffer(file_.get(), 1 << 17);
   }
 
-  // Takes memory as data comes: a header alone must not cost 4 GiB.
+  // Takes memory only as data comes, so that a header alone can't cost 4 GiB.
   std::vector<std::uint8_t> read_elements(std::size_t size) {
     constexpr std::size_t kStep = std::size_t{16} << 20;
     std::vector<std::uint8_t> bytes;
@@ -45,7 +45,7 @@ class Input {
     return bytes;
   }
 
-  // `more`: bytes that are wanted after these, for the message.
+  // `more` is the number of bytes wanted after these, for the message.
   void read(void* data, std::size_t size, const char* what, std::size_t more = 0) {
     auto* next = static_cast<std::uint8_t*>(data);
     while (size > 0) {
@@ -100,7 +100,7 @@ struct Array {
 
 Array read_idx(const std::string& directory, const std::string& name, std::size_t num_dimensions) {
   const std::string plain = directory + "/" + name;
-  std::error_code error;  // of a directory that can't be searched, say
+  std::error_code error;  // for example of a directory that can't be searched
   const bool is_plain = std::filesystem::exists(plain, error);
   if (!is_plain && !error && !std::filesystem::exists(plain + ".gz", error)) {
     for (const char* suffix : {"", ".gz"}) {
@@ -112,7 +112,7 @@ Array read_idx(const std::string& directory, const std::string& name, std::size_
   }
   if (error) bad_file(plain + "[.gz]", error.message());
   const std::string path = is_plain ? plain : plain + ".gz";
-  // To open a pipe would be to wait for somebody who writes to it.
+  // Opening a pipe would wait for a writer.
   if (!std::filesystem::is_regular_file(path, error)) bad_file(path, "is no regular file");
   Input input(path);
   Array array{.path = input.path(), .sizes = {}, .bytes = {}};

@@ -26,12 +26,12 @@ struct DataSet {
 inline constexpr int kNumClasses = 10;
 
 // Reads train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-// t10k-labels-idx1-ubyte from `directory`, each with or without ".gz".
-// Throws Error(kInvalidArgument) that names the file and says what is wrong. It may be missing, not
-// gzip, too short, not IDX, images without labels, or have a label above 9, or sizes that differ.
+// t10k-labels-idx1-ubyte from `directory`, each with or without ".gz". Throws
+// Error(kInvalidArgument) that names the file and says what is wrong. It may be missing, not gzip,
+// too short, not IDX, or without labels; a label may be above 9, or sizes may differ.
 DataSet read_data_set(const std::string& directory);
 
-// CRC-32 of all pixels and labels: other images have another one.
+// Returns the CRC-32 of all pixels and labels, by which image sets are told apart.
 std::uint32_t checksum(const ImageSet& set);
 
 }  // namespace ddprun::train

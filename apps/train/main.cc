@@ -36,7 +36,7 @@ using namespace ddprun::train;
 namespace {
 
 constexpr int kFailed = 1;
-// Disk full, an I/O error, no memory: sysexits' EX_IOERR, as ddprun's own output that is lost.
+// A full disk, an I/O error or no memory: sysexits' EX_IOERR, also ddprun's status for lost output.
 constexpr int kSystemRefused = static_cast<int>(ExitCode::kOutputLost);
 
 int exit_status_for(ErrorCode code) {
@@ -51,7 +51,7 @@ int say(const std::string& what, int exit_status) {
   return exit_status;
 }
 
-// LibTorch says of memory that the allocator of the CPU didn't get nothing but a text.
+// If the CPU's allocator gets no memory, LibTorch reports that only by the error's text.
 int say(const c10::Error& error) {
   const std::string text = error.what_without_backtrace();
   const bool no_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
@@ -60,16 +60,17 @@ int say(const c10::Error& error) {
              no_memory ? kSystemRefused : kFailed);
 }
 
-// This process' place in the job: with a launcher a session and its communicator, else alone.
+// This process' place in the job: with a launcher a session and its communicator, else a
+// communicator for one rank.
 struct Worker {
   std::unique_ptr<Session> session;  // null: no launcher
   std::unique_ptr<Communicator> communicator;
   WorkerEnv env{};
-  bool recovered = false;  // in place
+  bool recovered = false;  // it recovered in place
 };
 
-// A net's activations come and go in each step. Without this glibc gives them back to the system
-// and every step pays for fresh zeroed pages again.
+// A net's activations are allocated and freed in each step. Without this glibc returns them to the
+// system, and every step pays for fresh zeroed pages again.
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
@@ -80,14 +81,15 @@ bool is_rank_zero() {
   return !rank || std::string_view(rank) == "0";
 }
 
-// Such a training has one model on all ranks after each step, so that any of them can go on with
-// it.
+// Returns whether the training has one model on all ranks after each step, so that any of them can
+// go on with it.
 bool can_go_on_in_place(const Options& options) {
   return options.snapshot_every > 0 && options.parallel.empty() && !has_local_steps(options) &&
          options.ignore_parameters.empty() && options.broadcast_buffers;
 }
 
-// Ranks may have different devices. They agree on a backend, and every rank hears the reason.
+// Makes the communicator. Ranks may have different devices, so they agree on a backend, and every
+// rank knows the reason.
 void meet(Worker& worker, const Options& options) {
   worker.env = worker.session->env();
   worker.communicator = worker.session->make_communicator(
@@ -112,7 +114,7 @@ Worker join_job(const Options& options) {
   return worker;
 }
 
-// One rank's whole training. Its exit status.
+// Runs one rank's whole training, and returns its exit status.
 int train_as(const Options& options, const DataSet& data, const std::string& data_dir,
              const Place& place, const WorkerEnv& env, Clock::time_point start) {
   const Communicator& communicator = place.communicator;
@@ -148,7 +150,8 @@ int train_as_worker(const Options& options, const DataSet& data, const std::stri
   if (!options.parallel.empty()) {
     mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
   }
-  // Keeping snapshots is collective, so all ranks do it or none: this rank's own agent has no say.
+  // Keeping snapshots is collective, so it depends on what is the same on all ranks, not on this
+  // rank's own agent.
   const bool keeps_snapshots =
       worker.session && worker.session->env().recovers_in_place && can_go_on_in_place(options);
   const Place place{.communicator = *worker.communicator,
@@ -160,7 +163,8 @@ int train_as_worker(const Options& options, const DataSet& data, const std::stri
   return train_as(options, data, data_dir, place, worker.env, start);
 }
 
-// A rank has died: the others go on where they are, or are started again (docs/inplace.md).
+// Called when a rank has died: the others go on where they are, or are started again
+// (docs/inplace.md).
 Worker recover(Worker before, const Options& options) {
   Worker worker;
   worker.session = before.session->recover(std::move(before.communicator));
@@ -182,10 +186,10 @@ int num_replicas(const Options& options) {
               "--mode=dp: no GPU is to be seen: give --replicas=N for replicas on the CPU");
 }
 
-// Each rank is a thread.
+// Runs each rank as a thread.
 int run_replicas(const Options& options, const DataSet& data, const std::string& data_dir,
                  Clock::time_point start) {
-  if (options.backend != BackendChoice::kHost) load_cuda();  // LibTorch looks for it once
+  if (options.backend != BackendChoice::kHost) load_cuda();  // LibTorch looks for CUDA only once
   RankThreadOptions threads;
   threads.backend = options.backend;
   threads.communicator = {.timeout = options.operation_timeout,
@@ -203,8 +207,9 @@ int run_replicas(const Options& options, const DataSet& data, const std::string&
 int run(const Options& options, Clock::time_point start) {
   const std::string data_dir = options.data_dir.empty() ? shipped_data_dir() : options.data_dir;
   const DataSet data = read_data_set(data_dir);
-  Session::wait_for_place();  // under --prewarm: until then there is no RANK and no WORLD_SIZE
-  // Before the ranks meet: the others then wait for rank 0, and aren't told that it is lost.
+  Session::wait_for_place();  // under --prewarm: RANK and WORLD_SIZE are not set before it returns
+  // Checked before the ranks meet: the others then wait for rank 0, instead of hearing that it is
+  // lost.
   if (is_rank_zero() && !options.json_file.empty()) check_writable(options.json_file);
   if (options.mode == ModeChoice::kDp) return run_replicas(options, data, data_dir, start);
   MemorySnapshots snapshots(options.snapshot_every);
@@ -226,7 +231,7 @@ int run_program(int argc, char** argv) {
   const std::optional<Options> options = parse_options(argc, argv, exit_status);
   if (!options) return exit_status;
   keep_freed_memory();
-  ::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of write(2), like a full disk
+  ::signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit fails as a full disk does
   try {
     return run(*options, start);
   } catch (const Error& error) {
@@ -244,7 +249,8 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int exit_status = run_program(argc, argv);
-  // To destroy LibTorch's static objects takes a process 0.2 s, nearly as long as to make them.
+  // Skips the destructors of LibTorch's static objects: they take 0.2 s, nearly as long as the
+  // constructors.
   std::cout.flush();
   std::fflush(nullptr);
   ::_exit(exit_status);

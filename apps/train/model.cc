@@ -18,7 +18,7 @@ namespace ddprun::train {
 namespace {
 
 std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
-  // Weights come from LibTorch's one generator: threads (--mode=dp) draw one after the other.
+  // Weights come from LibTorch's one generator, so threads (--mode=dp) draw one after the other.
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   torch::manual_seed(options.seed);
@@ -28,7 +28,7 @@ std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
   return net;
 }
 
-// The default generator of `device` (dropout) begins anew from `seed`.
+// Restarts the default generator of `device` (dropout) from `seed`.
 void seed_generator(c10::Device device, std::uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
@@ -107,8 +107,8 @@ std::vector<NamedTensor> Model::parameters() { return trainable_parameters(*net_
 std::vector<NamedTensor> Model::rest_of_state() {
   std::vector<NamedTensor> tensors;
   for (const NamedTensor& each : optimization_->named_tensors()) {
-    // All ranks have had the same number of updates. It lies on the CPU, and its mean may be no
-    // whole number.
+    // The number of updates is left out: it is the same on all ranks. It lies on the CPU, and its
+    // mean may be no whole number.
     if (each.name.ends_with(".step")) continue;
     if (each.tensor.is_floating_point()) tensors.push_back(each);
   }

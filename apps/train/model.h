@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole net on every rank, with the averaging of its gradients and its optimiser. No torch
-// header here.
+// The whole net on every rank, with the averaging of its gradients and its optimiser. Includes no
+// torch header.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ class Model : public TrainedModel {
   void begin_training() override;
   void begin_step(std::uint64_t step) override;
 
-  // True: from now on backward() computes this rank's own gradients, and is not collective.
+  // True: from now on backward() computes this rank's own gradients, and isn't collective.
   void set_alone(bool alone) { alone_ = alone; }
 
   at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
@@ -42,9 +42,9 @@ class Model : public TrainedModel {
   const OwnTensors& own_tensors() const override { return own_; }
   bool is_finite() const override;
 
-  // The tensors that a step changes, on the model's device: the parameters; the optimiser's state
-  // and buffers, floating point both. The numbers of updates are left out: they are the same on all
-  // ranks.
+  // Return the tensors that a step changes, on the model's device: parameters(), and
+  // rest_of_state() with the optimiser's state and buffers of floating point. The numbers of
+  // updates are left out: they are the same on all ranks.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> rest_of_state();
 
@@ -55,9 +55,9 @@ class Model : public TrainedModel {
   Communicator& communicator_;
   const std::uint64_t seed_;
   const c10::Device device_;
-  const std::shared_ptr<NetImpl> net_;  // LibTorch's modules know no other owner
+  const std::shared_ptr<NetImpl> net_;  // LibTorch's modules need a shared_ptr
   const OwnTensors own_;
-  const std::shared_ptr<CommHook> hook_;  // second owner: ddp_; null: --compress=none
+  const std::shared_ptr<CommHook> hook_;  // shared with ddp_; null: --compress=none
   const std::unique_ptr<DistributedDataParallel<NetImpl>> ddp_;
   const std::unique_ptr<Optimization> optimization_;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The net that `train` trains. Heavy: includes LibTorch's modules; for the .cc files of the models
-// alone.
+// The net that `train` trains. Heavy: includes LibTorch's modules; only the .cc files of the models
+// include it.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -20,22 +20,22 @@ inline constexpr double kDroppedFeatures = 0.25, kDroppedHidden = 0.5;
 
 // The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
 struct NetImpl : torch::nn::Module {
-  // `batch_norm`: after each convolution, before its relu.
+  // `batch_norm` adds a batch norm after each convolution, before its relu.
   explicit NetImpl(bool batch_norm = false) {
     if (!batch_norm) return;
     norm1 = register_module("norm1", torch::nn::BatchNorm2d(32));
     norm2 = register_module("norm2", torch::nn::BatchNorm2d(64));
   }
 
-  // N × 1 × 28 × 28 images → N × 10 log-probabilities.
+  // Maps N × 1 × 28 × 28 images to N × 10 log-probabilities.
   torch::Tensor forward(torch::Tensor x) {
     x = features(x);
     x = drop(x, dropout1).flatten(1);
     x = drop(fc1(x).relu_(), dropout2);
-    return torch::log_softmax(fc2(x).to(torch::kFloat), 1);  // in mixed precision, too
+    return torch::log_softmax(fc2(x).to(torch::kFloat), 1);  // float32, in mixed precision, too
   }
 
-  // As the layer does, bit for bit; on the CPU with this net's own random numbers.
+  // Does the same as the layer, bit for bit; on the CPU it uses this net's own random numbers.
   torch::Tensor drop(const torch::Tensor& x, torch::nn::Dropout& layer) {
     if (!is_training() || !x.is_cpu()) return layer(x);
     const double keep = 1 - layer->options.p();
@@ -49,16 +49,17 @@ struct NetImpl : torch::nn::Module {
     if (norm1) x = norm1(x);
     x = conv2(x.relu_());
     if (norm2) x = norm2(x);
-    // The reference takes relu before the pool; relu is monotonic, so the values are the same. It
-    // has a quarter of the elements this way round.
+    // The reference applies relu before the pool. relu is monotonic, so the values are the same,
+    // and after the pool it has a quarter of the elements.
     return torch::max_pool2d(x, 2).relu_();
   }
 
-  // For dropout on the CPU. LibTorch has one generator per process, in which several nets may
-  // train.
+  // Generates the numbers for dropout on the CPU. LibTorch has one generator per process, but
+  // several nets may train in it.
   at::Generator generator = at::detail::createCPUGenerator();
 
-  // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.
+  // True within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates
+  // slowly.
   bool float32_convolutions = false;
 
   torch::nn::Conv2d conv1 = register_module("conv1", torch::nn::Conv2d(1, 32, 3));
@@ -67,7 +68,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Dropout dropout2 = register_module("dropout2", torch::nn::Dropout(kDroppedHidden));
   torch::nn::Linear fc1 = register_module("fc1", torch::nn::Linear(9216, 128));
   torch::nn::Linear fc2 = register_module("fc2", torch::nn::Linear(128, 10));
-  torch::nn::BatchNorm2d norm1{nullptr}, norm2{nullptr};  // null: none
+  torch::nn::BatchNorm2d norm1{nullptr}, norm2{nullptr};  // null: no batch norm
 };
 TORCH_MODULE(Net);
 

@@ -22,7 +22,7 @@ class Optimization::Algorithm {
   virtual ~Algorithm() = default;
   virtual std::vector<at::Tensor> gradients() = 0;
   virtual void clip(const ClipOptions& options) { clip_gradient_norm(gradients(), options); }
-  // `overflow`: GradScaler's answer; undefined: there is no scaler.
+  // `overflow` is GradScaler's answer; undefined: there is no scaler.
   virtual void step(double lr, const at::Tensor& overflow) = 0;
   virtual std::vector<NamedTensor> named_tensors() = 0;
   virtual void loaded(const std::vector<NamedTensor>&) {}
@@ -30,7 +30,7 @@ class Optimization::Algorithm {
 
 namespace {
 
-// Adadelta, which LibTorch's C++ API lacks; torch.optim.Adadelta's results.
+// Adadelta, which LibTorch's C++ API lacks, with torch.optim.Adadelta's results.
 class AdadeltaAlgorithm : public Optimization::Algorithm {
  public:
   AdadeltaAlgorithm(const Options& options, torch::nn::Module& module)
@@ -73,7 +73,7 @@ class AdadeltaAlgorithm : public Optimization::Algorithm {
  private:
   struct Item {
     std::string name;
-    at::Tensor parameter;  // of float32 or float64
+    at::Tensor parameter;  // float32 or float64
     at::Tensor square_average, delta_average;
   };
 
@@ -84,7 +84,7 @@ class AdadeltaAlgorithm : public Optimization::Algorithm {
            (parameter.scalar_type() == at::kFloat || parameter.scalar_type() == at::kDouble);
   }
 
-  // One pass over memory where that can be, LibTorch's operations elsewhere.
+  // Updates in one pass over memory if possible, else by LibTorch's operations.
   void update(Item& item, const at::Tensor& gradient) const {
     at::Tensor &parameter = item.parameter, &square_average = item.square_average;
     at::Tensor& delta_average = item.delta_average;
@@ -121,7 +121,7 @@ UpdateRule rule_of(const Options& options) {
   }
 }
 
-// Weights decay, biases don't.
+// Makes two groups: weights decay, biases don't.
 std::vector<ParameterGroup> groups_of(const Options& options, const torch::nn::Module& module) {
   std::vector<ParameterGroup> groups(2, {{}, rule_of(options)});
   std::visit([](auto& rule) { rule.weight_decay = 0; }, groups[1].rule);
@@ -135,7 +135,7 @@ std::vector<ParameterGroup> groups_of(const Options& options, const torch::nn::M
 template <typename Optimizer>
 class FlatAlgorithm : public Optimization::Algorithm {
  public:
-  // `ddp`: as the optimiser takes it.
+  // `ddp` has the form that the optimiser takes.
   template <typename Ddp>
   FlatAlgorithm(const Options& options, torch::nn::Module& module, Ddp&& ddp)
       : prefix_(concat(to_string(options.optimizer), ".")),

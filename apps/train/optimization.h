@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `train`'s use of the averaged gradients: the optimiser that the user chose, its learning rate at
-// each step, clipping, mixed precision. No torch header here.
+// each step, clipping, mixed precision. Includes no torch header.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,28 +29,29 @@ class Optimization {
  public:
   class Algorithm;
 
-  // The references outlive this object. `device`: the module's. `steps_per_epoch`: for the cosine's
-  // length.
+  // The references outlive this object. `device` is the module's. `steps_per_epoch` gives the
+  // cosine's length.
   Optimization(const Options& options, torch::nn::Module& module, DdpBase& ddp,
                Communicator& communicator, c10::Device device, std::uint64_t steps_per_epoch);
   ~Optimization();
 
-  // The scope of forward and loss.
+  // Returns the Autocast for forward and loss.
   Autocast autocast() const;
 
-  // The tensor to call backward() on.
+  // Returns the tensor to call backward() on.
   at::Tensor scaled(const at::Tensor& loss) const;
 
-  // One update after a backward, or none after an overflow: `step` of them were done before,
-  // `epoch` whole epochs.
+  // Does one update after a backward, or none after an overflow. `step` updates and `epoch` whole
+  // epochs were done before.
   void step(std::uint64_t step, int epoch);
 
-  // All that a checkpoint needs of it, changed in place by step(): ask anew for each. With --zero
-  // collective, and copies: loaded() takes what was written into them.
+  // Returns all tensors that a checkpoint needs. step() changes them, so call it anew for each
+  // checkpoint. With --zero it is collective and returns copies; loaded() takes values written into
+  // them.
   std::vector<NamedTensor> named_tensors();
   void loaded(const std::vector<NamedTensor>& tensors);
 
-  // The learning rate of that step.
+  // Returns the learning rate of that step.
   double lr_at(std::uint64_t step, int epoch) const;
 
  private:

@@ -28,7 +28,8 @@ namespace {
   throw CLI::ValidationError(flag, why);
 }
 
-// "nan" and "inf" are numbers to CLI11, and "nan" passes every range. An empty text: fine.
+// Refuses "nan" and "inf": they are numbers to CLI11, and "nan" passes every range. An empty text
+// means no error.
 std::string check_finite(const std::string& text) {
   return std::isfinite(std::strtod(text.c_str(), nullptr)) ? "" : text + " is not a finite number";
 }
@@ -41,14 +42,14 @@ std::string check_not_negative(const std::string& text) {
   return std::strtod(text.c_str(), nullptr) >= 0 ? "" : text + " is not a number of 0 or more";
 }
 
-// CLI11 takes -1 for the largest number, and any larger one, too.
+// Refuses what CLI11 would turn into the largest number: -1, and every larger number.
 std::string check_seed(const std::string& text) {
   if (parsed_number<std::uint64_t>(text)) return "";
   return text + " is not a whole number from 0 to 2^64 - 1";
 }
 
-// "--data= --json=x", as an unset variable in a script makes it: CLI11 would take "--json=x" for
-// the directory.
+// Refuses "--data= --json=x", which an unset variable in a script causes: CLI11 would take
+// "--json=x" for the directory.
 void refuse_empty_values(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -57,7 +58,7 @@ void refuse_empty_values(int argc, char** argv) {
   }
 }
 
-// The message of `parse`'s Error; empty: it throws none.
+// Returns the message of `parse`'s Error; empty: it throws none.
 template <typename Parse>
 std::string error_of(const Parse& parse) {
   try {
@@ -91,7 +92,7 @@ const std::map<std::string, AmpChoice> kAmps = {
 const std::map<std::string, ModeChoice> kModes = {
     {"ddp", ModeChoice::kDdp}, {"async", ModeChoice::kAsync}, {"dp", ModeChoice::kDp}};
 
-// Refuses options that don't go with parameters or buffers that are each rank's own.
+// Refuses options that don't go with parameters or buffers that each rank keeps for itself.
 void check_own_tensors(const Options& options) {
   const bool ignores = !options.ignore_parameters.empty();
   if (ignores && options.clip_norm > 0) {
@@ -131,7 +132,7 @@ void check_parallel(const Options& options) {
   }
 }
 
-// The order of the stages of a layout that has some.
+// Refuses a --pipeline order for a layout without stages.
 void check_pipeline(const Options& options) {
   const bool has_stages =
       !options.parallel.empty() &&
@@ -175,7 +176,7 @@ double default_lr(OptimizerChoice optimizer) {
   }
 }
 
-// The flags about the optimiser. After parsing, settle() checks them together.
+// The flags about the optimiser. settle() checks them together after parsing.
 class OptimizerFlags {
  public:
   OptimizerFlags(CLI::App& app, Options& options) : options_(options) {
@@ -268,8 +269,8 @@ class ModeFlags {
                      ->check(CLI::Range(0, 1'000'000));
   }
 
-  // After parsing, when all other options are set. Throws CLI::ValidationError for flags that don't
-  // go together.
+  // Call it after parsing, when all other options are set. Throws CLI::ValidationError for flags
+  // that don't go together.
   void settle() {
     options_.mode = kModes.at(mode_);
     const bool is_async = options_.mode == ModeChoice::kAsync;

@@ -23,9 +23,9 @@
 namespace ddprun::train {
 namespace {
 
-// The activations that a step drops are drawn for the whole batch, as one process would draw them.
-// So a training that is laid out over ranks drops the same, wherever a sample or a feature lies.
-// Factors: 0 where dropped, else 1 / (1 − p). Rows are samples.
+// The masks tell which activations a step drops. They are drawn for the whole batch, as one process
+// would draw them. So a training that is laid out over ranks drops the same activations. Factors
+// are 0 if dropped, else 1 / (1 − p). Rows are samples.
 struct DropoutMasks {
   at::Tensor features;  // N × 64 × 12 × 12, before the first linear layer
   at::Tensor hidden;    // N × 128, between the linear layers
@@ -36,8 +36,9 @@ at::Tensor draw(at::IntArrayRef shape, double dropped, const at::Generator& gene
   return at::empty(shape, at::kFloat).bernoulli_(kept, generator).div_(kept);
 }
 
-// The masks of samples first, first + stride, … of a batch of `num_samples`; on the CPU. They are
-// the same as torch::dropout's, called once for each of the two after torch::manual_seed(seed).
+// Returns the masks of samples first, first + stride, … of a batch of `num_samples`, on the CPU.
+// They are the same as torch::dropout's, called once for each of the two after
+// torch::manual_seed(seed).
 DropoutMasks draw_dropout_masks(std::uint64_t seed, std::int64_t num_samples, std::int64_t first,
                                 std::int64_t stride) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
@@ -62,9 +63,9 @@ torch::nn::Conv2d copy_of(const torch::nn::Conv2d& whole) {
   return layer;
 }
 
-// Which of `num_stages` has a layer, in the net's order: conv1 | conv2, pool | fc1 | fc2. The two
-// convolutions and the two linear layers are halves. Error(kInvalidArgument): more stages than
-// layers.
+// Returns which of `num_stages` has a layer, in the net's order: conv1 | conv2, pool | fc1 | fc2.
+// With two stages one has the convolutions, the other the linear layers. Error(kInvalidArgument):
+// more stages than layers.
 int stage_of(const std::string& layer, int num_stages) {
   static const std::vector<std::string> names{"conv1", "conv2", "fc1", "fc2"};
   const int num_layers = static_cast<int>(names.size());
@@ -77,11 +78,12 @@ int stage_of(const std::string& layer, int num_stages) {
   return static_cast<int>(index) * num_stages / num_layers;
 }
 
-// This rank's part of the net: some of its layers (a stage), and of the linear ones some of the
-// features. One thread.
+// This rank's part of the net: some of its layers (a stage), and of the linear layers some of the
+// features. Used by one thread.
 struct ParallelNetImpl : torch::nn::Module {
-  // The part of `whole` that belongs at this place; `mesh` outlives it. Error(kInvalidArgument):
-  // more stages than layers, or features that the tensor ranks can't share evenly.
+  // Takes the part of `whole` that belongs to this rank; `mesh` outlives it.
+  // Error(kInvalidArgument): more stages than layers, or features that the tensor ranks can't share
+  // evenly.
   ParallelNetImpl(NetImpl& whole, Mesh& mesh) : tensor_ranks_(mesh.along(kTensorAxis)) {
     const int stage = mesh.coordinate(kPipelineAxis), num_stages = mesh.size_of(kPipelineAxis);
     const auto is_here = [&](const char* layer) { return stage_of(layer, num_stages) == stage; };
@@ -103,9 +105,9 @@ struct ParallelNetImpl : torch::nn::Module {
     }
   }
 
-  // From the output of the stage before to the input of the next one. The first one takes N × 1 ×
-  // 28 × 28 images, the last one gives N × 10 log-probabilities. `masks`: rows of these N; null:
-  // drops nothing. Collective over the tensor ranks.
+  // Maps the output of the stage before to the input of the next one. The first stage takes N × 1 ×
+  // 28 × 28 images, the last one gives N × 10 log-probabilities. `masks` has the rows of these N;
+  // null: drops nothing. Collective over the tensor ranks.
   torch::Tensor forward(torch::Tensor x, const DropoutMasks* masks) {
     if (conv1) x = conv1(x).relu_();
     if (conv2) x = torch::max_pool2d(conv2(x), 2).relu_();
@@ -121,7 +123,7 @@ struct ParallelNetImpl : torch::nn::Module {
     return x;
   }
 
-  // Null: another stage's.
+  // Null: the layer is in another stage.
   torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
   ColumnParallelLinear fc1{nullptr};
   RowParallelLinear fc2{nullptr};
@@ -130,21 +132,21 @@ struct ParallelNetImpl : torch::nn::Module {
   Communicator& tensor_ranks_;
 };
 
-// A parameter of the whole net, and where it is.
+// A parameter of the whole net, and its place.
 struct PlacedParameter {
   std::string name;  // "fc1.weight"
   std::vector<std::int64_t> shape;
   int stage = 0;
-  // Along which the tensor ranks of its stage share it; −1: each has all of it. On other stages
-  // not known, and not needed.
+  // The dimension along which the tensor ranks of its stage share it; −1: each has all of it. On
+  // other stages it is neither known nor needed.
   std::int64_t tensor_dim = -1;
 };
 
-// The kind of a checkpoint's tensor, by the text around the parameter's name: "sgd." and
+// The kind of a checkpoint's tensor, given by the text around the parameter's name: "sgd." and
 // ".momentum_buffer". Both empty: the parameter itself.
 struct Kind {
   std::string before, after;
-  bool has_shape = true;  // the parameter's; else it is one number
+  bool has_shape = true;  // that of the parameter; false: it is one number
   at::ScalarType dtype = at::kFloat;
 
   std::string name_of(const PlacedParameter& parameter) const {
@@ -152,7 +154,7 @@ struct Kind {
   }
 };
 
-// The kinds of the first parameter that has a part here; every stage has one.
+// Returns the kinds of the first parameter that has a part here; every stage has one.
 std::vector<Kind> kinds_of(const std::vector<PlacedParameter>& parameters,
                            const std::vector<NamedTensor>& parts) {
   std::vector<Kind> kinds;
@@ -171,20 +173,20 @@ std::vector<Kind> kinds_of(const std::vector<PlacedParameter>& parameters,
   return kinds;
 }
 
-// Stands between this rank's parts of the net and a checkpoint. A checkpoint has whole tensors, by
-// the names that they have on a rank with the whole net. So any layout loads what another one
-// saved. Constant after construction. All calls are in one thread.
+// Converts between this rank's parts of the net and a checkpoint. A checkpoint has whole tensors,
+// by the names that they have on a rank with the whole net. So any layout can load what another one
+// saved. Constant after construction. Used by one thread.
 class WholeTensors {
  public:
-  // `parameters`: of the whole net, in its order. `mesh` outlives this object.
+  // `parameters` are the whole net's, in its order. `mesh` outlives this object.
   WholeTensors(std::vector<PlacedParameter> parameters, Mesh& mesh, c10::Device device)
       : parameters_(std::move(parameters)), mesh_(mesh), device_(device) {}
 
-  // `parts` are what this rank has: of each of its parameters the parameter itself and the
-  // optimiser's state ("sgd.fc1.weight.momentum_buffer"), of its shape or one number. Every rank
-  // has the same kinds of state for each of its parameters.
+  // In all calls `parts` are this rank's: each of its parameters, and that parameter's optimiser
+  // state ("sgd.fc1.weight.momentum_buffer"), of its shape or one number. Every rank has the same
+  // kinds of state for each of its parameters.
 
-  // Room for all that a checkpoint has. Not collective.
+  // Returns memory for all that a checkpoint has. Not collective.
   std::vector<NamedTensor> make(const std::vector<NamedTensor>& parts) const {
     std::vector<NamedTensor> whole;
     for (const Kind& kind : kinds_of(parameters_, parts)) {
@@ -198,7 +200,7 @@ class WholeTensors {
     return whole;
   }
 
-  // This rank's part of each, copied into `parts`. Not collective.
+  // Copies this rank's part of each tensor into `parts`. Not collective.
   void scatter(const std::vector<NamedTensor>& whole, const std::vector<NamedTensor>& parts) const {
     const c10::NoGradGuard no_grad;
     std::map<std::string, at::Tensor> by_name;
@@ -212,7 +214,7 @@ class WholeTensors {
     }
   }
 
-  // All that a checkpoint has, on every rank. Collective over all ranks of the mesh.
+  // Returns all that a checkpoint has, on every rank. Collective over all ranks of the mesh.
   std::vector<NamedTensor> gather(const std::vector<NamedTensor>& parts) const {
     const c10::NoGradGuard no_grad;
     Communicator& tensor_ranks = mesh_.along(kTensorAxis);
@@ -222,7 +224,7 @@ class WholeTensors {
     std::map<int, std::vector<at::Tensor>> by_stage;
     for (std::size_t i = 0; i < whole.size(); ++i) {
       const PlacedParameter& parameter = parameters_[i % parameters_.size()];
-      const auto part = own.find(whole[i].name);  // none: another stage's
+      const auto part = own.find(whole[i].name);  // not found: it is another stage's
       if (part != own.end()) {
         const bool is_shared = whole[i].tensor.dim() > 0 && parameter.tensor_dim >= 0;
         whole[i].tensor.copy_(
@@ -252,7 +254,7 @@ class WholeTensors {
   const c10::Device device_;
 };
 
-// Twice as many parts as stages: the stages then wait for a third of the time or less.
+// With twice as many parts as stages, the stages wait for a third of the time or less.
 constexpr int kPartsPerStage = 2;
 
 NetImpl draw_whole_net(std::uint64_t seed) {
@@ -282,8 +284,8 @@ WholeTensors whole_tensors(const NetImpl& whole, const ParallelNetImpl& part, Me
   return {std::move(parameters), mesh, device};
 }
 
-// The pipeline calls forward() for each part of a batch, in order. Rows are counted, to find each
-// part's dropout masks.
+// The pipeline calls forward() for each part of a batch, in order. This class counts rows to find
+// each part's dropout masks.
 class StageOfBatch {
  public:
   explicit StageOfBatch(ParallelNetImpl& part) : part_(part) {}
@@ -344,7 +346,7 @@ class ParallelModel : public TrainedModel {
     whole_.scatter(tensors, own_parts());
   }
   std::vector<NamedTensor> tensors_to_save() override { return whole_.gather(own_parts()); }
-  // Another layout has other buckets.
+  // Another layout has other buckets, so their order isn't kept.
   std::vector<std::string> gradient_order() override { return {}; }
   void set_gradient_order(const std::vector<std::string>&) override {}
   const OwnTensors& own_tensors() const override { return own_; }
@@ -353,7 +355,7 @@ class ParallelModel : public TrainedModel {
   }
 
  private:
-  // `whole` is what all ranks together have; for this call only.
+  // `whole` is the net that all ranks have together; it is used during this call only.
   ParallelModel(const Options& options, Mesh& mesh, c10::Device device,
                 std::uint64_t steps_per_epoch, NetImpl& whole)
       : seed_(options.seed),
@@ -378,7 +380,7 @@ class ParallelModel : public TrainedModel {
             .kind = options.pipeline, .num_micro_batches = num_parts, .broadcast_loss = true});
   }
 
-  // Masks for this rank's images, which are every n-th of the batch with n data ranks.
+  // Returns masks for this rank's images, which are every n-th of the batch with n data ranks.
   DropoutMasks masks_for(std::int64_t num_images) const {
     const int num_data_ranks = mesh_.size_of(kDataAxis);
     const DropoutMasks masks =
@@ -429,7 +431,7 @@ class ParallelModel : public TrainedModel {
   Mesh& mesh_;
   const c10::Device device_;
   const OwnTensors own_;
-  const std::shared_ptr<ParallelNetImpl> part_;  // LibTorch's modules know no other owner
+  const std::shared_ptr<ParallelNetImpl> part_;  // LibTorch's modules need a shared_ptr
   const WholeTensors whole_;
   const std::unique_ptr<DistributedDataParallel<ParallelNetImpl>> ddp_;
   const std::unique_ptr<Optimization> optimization_;

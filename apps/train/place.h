@@ -16,13 +16,13 @@ struct Place {
   Session* session = nullptr;  // null: no launcher
   int device = 0;
   MemorySnapshots* snapshots = nullptr;  // null: this training can't go on in place
-  bool recovered = false;                // it goes on in place now
+  bool recovered = false;                // this training goes on in place now
   Mesh* mesh = nullptr;                  // null: without --parallel, every rank has the whole net
 
   // The ranks that share the images, each with a part of every batch.
   Communicator& data_ranks() const { return mesh ? mesh->along(kDataAxis) : communicator; }
 
-  // Whether this is the first of the ranks that have the same images.
+  // Returns whether this is the first of the ranks that have the same images.
   bool is_first_of_its_images() const {
     return !mesh || (mesh->coordinate(kPipelineAxis) == 0 && mesh->coordinate(kTensorAxis) == 0);
   }

@@ -43,7 +43,7 @@ std::string bar(int width, int done, int total) {
   return "[" + text + "] ";
 }
 
-// JSON has no word for what a training that went astray comes to.
+// JSON has no word for a number that isn't finite, as a diverged training has.
 boost::json::value number(double value) {
   return std::isfinite(value) ? boost::json::value(value) : boost::json::value(nullptr);
 }

@@ -58,7 +58,7 @@ class LocalSteps : public Synchronization {
     ++num_averagings_;
   }
 
-  // Makes `rest` anew each time: an optimiser may move its state from one step to the next.
+  // Makes the averager anew each time: an optimiser may move its state from one step to the next.
   void average_rest() {
     ModelAverager rest(model_.rest_of_state(), communicator_);
     rest.average();
@@ -70,11 +70,11 @@ class LocalSteps : public Synchronization {
   Model& model_;
   Communicator& communicator_;
   ModelAverager parameters_;
-  // Whether the ranks' values may differ. Equal ones aren't averaged: their mean can be another
-  // number.
+  // True if the ranks' values may differ. Equal ones aren't averaged, for rounding could change
+  // them.
   bool parameters_differ_ = false, rest_differs_ = false;
   std::uint64_t num_averagings_ = 0;
-  std::uint64_t sent_bytes_ = 0;  // of all but parameters
+  std::uint64_t sent_bytes_ = 0;  // without the parameters'
 };
 
 std::size_t num_values_in(const std::vector<NamedTensor>& tensors) {
@@ -95,15 +95,16 @@ std::unique_ptr<Communicator> host_beside(const Place& place, const Options& opt
                                           {.timeout = options.operation_timeout});
 }
 
-// `values` as a tensor of that shape, from `offset` on; moves it on.
+// Returns the part of `values` from `offset` on as a tensor of `like`'s shape, and advances
+// `offset`.
 at::Tensor next_part(std::vector<float>& values, std::size_t& offset, const at::Tensor& like) {
   float* data = values.data() + offset;
   offset += static_cast<std::size_t>(like.numel());
   return at::from_blob(data, like.sizes(), at::TensorOptions().dtype(at::kFloat));
 }
 
-// Asynchronous steps with bounded staleness (docs/async.md). Each rank adds what its own step has
-// changed to the parameters that all have, and goes on with what they are then.
+// Asynchronous steps with bounded staleness (docs/async.md). Each rank adds its own step's change
+// to the shared parameters, and goes on with their values at that time.
 class AsyncSteps : public Synchronization {
  public:
   AsyncSteps(const Options& options, Model& model, const Place& place)
@@ -140,7 +141,7 @@ class AsyncSteps : public Synchronization {
 
   bool is_boundary(std::uint64_t, bool epoch_begins) const override { return epoch_begins; }
 
-  // Ends the epoch's asynchronous part: not between two steps of one.
+  // Ends the epoch's asynchronous part. It isn't called between two steps of one part.
   void settle() override {
     if (!in_epoch_) return;
     trained_ += Clock::now() - epoch_begin_;
@@ -188,10 +189,11 @@ class AsyncSteps : public Synchronization {
 
   Model& model_;
   Communicator& communicator_;
-  // If NCCL is the job's backend, parameters still travel between hosts' memory. Null: it isn't.
+  // Made if NCCL is the job's backend: parameters still travel between hosts' memory. Null: it
+  // isn't.
   const std::unique_ptr<Communicator> own_host_;
   const std::vector<NamedTensor> parameters_;
-  std::vector<float> values_, update_;  // as of the last exchange; by how much the step changed it
+  std::vector<float> values_, update_;  // values at the last exchange; the step's change to them
   AsyncParameters shared_;
   bool in_epoch_ = false;
 

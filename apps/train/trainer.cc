@@ -44,22 +44,22 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-constexpr std::int64_t kBatchSize = 256;  // of an evaluation
+constexpr std::int64_t kBatchSize = 256;  // images per batch of an evaluation
 constexpr int kLoss = 0, kCorrect = 1, kSamples = 2;
 
-// Sums over samples, on the device: nothing is waited for until they are asked for.
+// Sums over samples, kept on the device: nothing waits until a result is asked for.
 class Totals {
  public:
   explicit Totals(c10::Device device)
       : values_(at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device))) {}
 
-  // `mean`: over `count` samples, a scalar on the device.
+  // `mean` is a scalar on the device, over `count` samples.
   void add_mean_loss(const at::Tensor& mean, std::int64_t count) { values_[kLoss] += mean * count; }
   void add_loss(double sum) { values_[kLoss] += sum; }
   void add_correct(const at::Tensor& count) { values_[kCorrect] += count; }
   void add_samples(std::int64_t count) { values_[kSamples] += static_cast<double>(count); }
 
-  // This process' become those of all ranks. Collective.
+  // Replaces this process' sums by those over all ranks. Collective.
   void sum_over_ranks(Communicator& communicator) {
     communicator.all_reduce(torch_adapter::view_of(values_, "totals"), ReduceOp::kSum);
   }
@@ -79,11 +79,11 @@ class Totals {
   at::Tensor values_;  // loss, correct, samples: doubles
 };
 
-// How good the model is. Every image counts once, whatever the number of ranks. Collective.
+// Measures how good the model is. Every image counts once, with any number of ranks. Collective.
 Totals evaluate(TrainedModel& model, const Images& images, Communicator& communicator) {
   const c10::NoGradGuard no_grad;
   Totals totals(images.device());
-  // Each rank takes every world-th image, with no padding. There may be more ranks than images.
+  // Each rank takes every world-th image, without padding. There may be more ranks than images.
   const std::int64_t count = images.count();
   const std::int64_t first = std::min<std::int64_t>(communicator.rank(), count);
   const at::Tensor mine =
@@ -100,11 +100,11 @@ Totals evaluate(TrainedModel& model, const Images& images, Communicator& communi
   return totals;
 }
 
-// The SDK's checkpoints, with what must match for a training to go on. All calls are collective;
-// errors as Checkpoint's.
+// The SDK's checkpoints, with the checks that a training can go on from one. All calls are
+// collective; errors as Checkpoint's.
 class TrainingCheckpoint {
  public:
-  // `communicator` outlives this object. Every rank saves what is its own, where anything is.
+  // `communicator` outlives this object. Every rank saves its own tensors, if there are any.
   TrainingCheckpoint(const Options& options, Communicator& communicator, c10::Device device,
                      OwnTensors own)
       : own_(std::move(own)),
@@ -114,8 +114,8 @@ class TrainingCheckpoint {
                      .sharded = options.checkpoint_sharded},
                     communicator, device) {}
 
-  // The newest checkpoint. nullopt: there is none yet. Refuses one of another model or of another
-  // run than `run`, and of another number of ranks where they have tensors of their own.
+  // Loads the newest checkpoint. nullopt: there is none yet. Refuses one of another model or of
+  // another run than `run`. Refuses another number of ranks if ranks have tensors of their own.
   std::optional<TrainingState> load(const RunIdentity& run,
                                     const std::vector<NamedTensor>& tensors) {
     const auto accept = [&](std::uint64_t step, const Metadata& metadata) -> std::string {
@@ -162,8 +162,8 @@ class TrainingCheckpoint {
   Checkpoint checkpoint_;
 };
 
-// The training loop over the SDK: epochs and their steps, and where a checkpoint is saved. All
-// calls are collective and from one thread. Errors are the communicator's, the checkpoint's,
+// The training loop over the SDK: epochs, their steps, and saves of checkpoints. All calls are
+// collective and from one thread. Errors are the communicator's, the checkpoint's,
 // DistributedDataParallel's.
 class Trainer {
  public:
@@ -183,7 +183,7 @@ class Trainer {
         model_(make_model(options, place, device, data_.steps_per_epoch())),
         sync_(make_synchronization(options, *model_, place)) {}
 
-  // Goes on from the newest checkpoint where there is one.
+  // Goes on from the newest checkpoint, if there is one.
   void resume(const DataSet& data) {
     if (options_.checkpoint_dir.empty() && !recovered_) return;
     state_.run = identity_of(options_, data);
@@ -217,20 +217,20 @@ class Trainer {
                                 "/", options_.num_epochs, ": ", from_));
   }
 
-  // One more epoch, or the rest of the one under way. False: asked to leave before it was done; it
-  // is saved then, if there is a checkpoint directory.
+  // Runs one more epoch, or the rest of the one under way. False: the job was asked to leave before
+  // it was done. The state is then saved, if there is a checkpoint directory.
   bool run_epoch() {
     EpochResult result{.epoch = static_cast<int>(state_.epochs.size()) + 1};
-    // With a number of ranks that doesn't divide them a few samples are seen twice.
+    // If the ranks can't share the samples equally, a few samples are seen twice.
     const std::int64_t first = std::min(state_.samples / data_ranks_.size(), data_.num_samples());
     Share share{.totals = Totals(device_), .start = Clock::now(), .first = first, .done = first};
-    if (data_ranks_.rank() == 0) {  // what was done before a checkpoint counts once
+    if (data_ranks_.rank() == 0) {  // samples from before a checkpoint count once
       share.totals.add_loss(state_.loss_sum);
       share.totals.add_samples(state_.samples);
     }
     if (!train(share)) return false;
     share.totals.add_samples(share.done - share.first);
-    share.totals.sum_over_ranks(data_ranks_);  // of samples: the sampler's padding included
+    share.totals.sum_over_ranks(data_ranks_);  // of samples; the sampler's padding is included
     result.train_loss = share.totals.loss();
     result.seconds = state_.seconds + seconds_since(share.start);
     result.samples_per_second = share.totals.samples() / result.seconds;
@@ -258,7 +258,7 @@ class Trainer {
   const TrainingState& state() const { return state_; }
   DdpBase& ddp() { return model_->ddp(); }
   SyncReport sync_report() const { return sync_->report(); }
-  // The time that the training waited for its batches.
+  // Returns the time that the training waited for its batches.
   double loading_seconds() {
     return std::chrono::duration<double>(data_.loader().waited()).count();
   }
@@ -268,7 +268,7 @@ class Trainer {
   struct Share {
     Totals totals;
     Clock::time_point start;
-    std::int64_t first, done;  // of this rank's samples
+    std::int64_t first, done;  // counted in this rank's samples
   };
 
   bool train(Share& share) {
@@ -283,8 +283,8 @@ class Trainer {
     std::optional<DdpBase::Join> join;
     if (options_.uneven_inputs == UnevenInputs::kJoin) join.emplace(model_->ddp());
     while (share.done < data_.num_samples()) {
-      // In a step that not all ranks have, nothing happens that needs all.
-      // Nor between two moments at which the ranks' models are one.
+      // A step that some ranks don't have does nothing that needs all ranks. The same holds while
+      // the ranks' models differ.
       const bool common = share.done < data_.num_common_samples() &&
                           sync_->is_boundary(state_.step, share.done == share.first);
       if (!common && session_) session_->progress().begin_step(state_.step + 1);
@@ -295,7 +295,7 @@ class Trainer {
       }
       train_step(share, shown);
       const std::uint64_t every = options_.checkpoint_every;
-      const bool whole = share.done >= data_.num_common_samples();  // saved after its evaluation
+      const bool whole = share.done >= data_.num_common_samples();  // saved after evaluation
       const bool saves = every > 0 && state_.step % every == 0 && !whole;
       if (snapshots_ && !whole && (saves || snapshots_->due(state_.step))) {
         snapshots_->keep(state_within(share), model_->tensors_to_save(), world_, device_);
@@ -325,7 +325,8 @@ class Trainer {
     share.done += count;
     ++shown.step;
     const bool is_shown = progress_.due(shown);
-    // A GPU's loss is waited for where it is shown, and once a second for who watches the job.
+    // A GPU's loss is waited for only if it is shown, and once a second for those who watch the
+    // job.
     if (is_shown || !device_.is_cuda() || start >= loss_due_) {
       last_loss_ = shown.loss = loss.item<double>();
       loss_due_ = start + kLossInterval;
@@ -339,15 +340,16 @@ class Trainer {
     progress_.update(shown);
   }
 
-  // The parts of a batch that begins at this epoch's sample `done`. Every rank goes forward equally
-  // often, whatever the size of its last batch.
+  // Returns the parts of a batch that begins at this epoch's sample `done`. Every rank goes forward
+  // equally often, whatever the size of its last batch.
   std::vector<MicroBatch> parts_of(std::int64_t batch, std::int64_t done) const {
     const std::int64_t common = std::min(data_.batch_size(), data_.num_common_samples() - done);
     return split_batch(batch,
                        static_cast<int>(std::clamp<std::int64_t>(common, 1, options_.accumulate)));
   }
 
-  // Takes part in the steps of ranks whose share is longer. Afterwards all have what these have.
+  // Takes part in the steps of ranks whose share is longer. Afterwards all ranks have the state of
+  // those.
   void shadow_others(DdpBase::Join& join) {
     const JoinResult result = join.finish();
     if (session_ && result.num_shadowed > 0) {
@@ -357,18 +359,18 @@ class Trainer {
     model_->broadcast_optimizer(result.source_rank, data_ranks_, device_);
   }
 
-  // Begins the next step where not.
+  // Returns whether the job was asked to leave; if not, begins the next step.
   bool asked_to_leave() {
     if (!session_) return false;
     return session_->should_stop(state_.step + 1, [this] { synchronize(); });
   }
 
-  // Before a save: it would push good ones out. Collective.
+  // Called before a save, for a model that isn't finite would replace good ones. Collective.
   void check_finite() {
     if (model_->is_finite()) return;
     std::string of_earlier = checkpoint_ ? ". Earlier checkpoints are kept" : "";
     try {
-      finish_saving();  // the first rank that ends has the others stopped, and rank 0 may write
+      finish_saving();  // when a rank ends the others are stopped, and rank 0 may be writing
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kSystem) throw;
       of_earlier += concat(", but for the last: ", error.what());
@@ -379,7 +381,7 @@ class Trainer {
                        of_earlier));
   }
 
-  // Collective.
+  // Returns the state in the middle of an epoch. Collective.
   TrainingState state_within(const Share& share) const {
     Totals all = share.totals.copy();
     all.sum_over_ranks(data_ranks_);
@@ -400,8 +402,8 @@ class Trainer {
     checkpoint_->save(state_within(share), model_->tensors_to_save());
   }
 
-  // The snapshot that all ranks have in memory is never older than the checkpoint on disk. Each
-  // save of a training that goes on takes a snapshot.
+  // Returns the newest state, a snapshot if there is one. The snapshot that all ranks have is never
+  // older than the checkpoint on disk: each save takes a snapshot, too.
   std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors) {
     std::optional<TrainingState> state;
     if (recovered_ && snapshots_) state = snapshots_->load(tensors, world_, device_);
@@ -427,7 +429,7 @@ class Trainer {
     checkpoint_->save(state_, model_->tensors_to_save());
   }
 
-  // Returns when all that was started on the device is done; at once on the CPU.
+  // Waits until all that was started on the device is done; returns at once on the CPU.
   void synchronize() const {
     if (device_.is_cuda()) torch::cuda::synchronize(device_.index());
   }
@@ -441,7 +443,7 @@ class Trainer {
   const Options& options_;
   Communicator& world_;       // all ranks
   Communicator& data_ranks_;  // those that share the images
-  const bool counts_images_;  // of those with the same images this one reports them
+  const bool counts_images_;  // among the ranks with the same images this one reports them
   Session* const session_;    // null: no launcher
   Progress& progress_;
   const c10::Device device_;
@@ -452,8 +454,8 @@ class Trainer {
   const std::unique_ptr<Synchronization> sync_;
   std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
   TrainingState state_;
-  std::string from_;      // where it was loaded from: a path, or memory
-  double last_loss_ = 0;  // that was computed
+  std::string from_;      // the source of the loaded state: a path, or memory
+  double last_loss_ = 0;  // the last loss that was computed
   Clock::time_point loss_due_{};
 };
 
@@ -462,7 +464,7 @@ c10::Device device_of(const Place& place) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(place.device)};
 }
 
-// False: asked to leave.
+// Runs the epochs that are left. False: the job was asked to leave.
 bool run_epochs(const Options& options, Trainer& trainer, Progress& progress) {
   const TrainingState& state = trainer.state();
   while (state.epochs.size() < static_cast<std::size_t>(options.num_epochs)) {
@@ -488,8 +490,8 @@ void MemorySnapshots::keep(const TrainingState& state, const std::vector<NamedTe
   for (const NamedTensor& each : tensors) {
     snapshot.tensors.push_back({each.name, each.tensor.detach().clone()});
   }
-  // The step may still be under way on the GPU, and the abort of a communicator lets it pass with
-  // rubbish (docs/nccl.md). A barrier behind the copies ends well only where nothing has failed.
+  // The step may still be under way on the GPU, and the abort of a communicator ends it with
+  // garbage (docs/nccl.md). A barrier after the copies succeeds only if nothing has failed.
   if (device.is_cuda()) communicator.barrier();
   std::erase_if(snapshots_, [&](const Snapshot& old) { return old.state.step >= state.step; });
   if (snapshots_.size() == kNumKept) snapshots_.pop_front();
@@ -546,7 +548,7 @@ std::optional<Summary> run_training(const Options& options, const DataSet& data,
   summary.sync = trainer.sync_report();
   summary.loading_seconds = trainer.loading_seconds();
   StepStatistics shown = summary.steps;
-  if (summary.world_size == 1) shown.bytes_per_step = 0;  // nothing is sent
+  if (summary.world_size == 1) shown.bytes_per_step = 0;  // a single rank sends nothing
   const std::uint64_t num_steps = summary.last_step + 1 - summary.first_step;
   if (options.compression.kind != Compression::Kind::kNone) {
     if (shown.bytes_per_step > 0 && num_steps > 0) {
@@ -568,7 +570,7 @@ void set_compute_threads(int num_threads, int local_world_size) {
     if (const char* text = std::getenv(env::kOmpNumThreads)) {
       char* end = nullptr;
       const bool is_number = std::strtol(text, &end, 10) >= 1 && (*end == 0 || *end == ',');
-      if (is_number) return;  // LibTorch has read it
+      if (is_number) return;  // LibTorch has read this number
       throw Error(ErrorCode::kInvalidArgument,
                   concat(env::kOmpNumThreads, "=\"", text,
                          "\" is no number of threads: set it to 1 or more, unset it, or give "

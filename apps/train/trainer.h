@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// A whole training, from the newest checkpoint to the last epoch, and what is printed of it.
+// SPDX-License-Identifier: Apache-2.0 Runs a whole training, from the newest checkpoint to the last
+// epoch, and prints its results.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,24 +20,24 @@
 namespace ddprun::train {
 
 // Snapshots of a training in its own memory, for ranks that go on in place when one has died
-// (docs/inplace.md). One thread.
+// (docs/inplace.md). Used by one thread.
 class MemorySnapshots {
  public:
-  // `every`: steps; 0: none is due.
+  // `every` is the number of steps between snapshots; 0: none is due.
   explicit MemorySnapshots(std::uint64_t every) : every_(every) {}
 
   bool due(std::uint64_t step) const { return every_ > 0 && step % every_ == 0; }
 
-  // Copies `tensors`, as they are after state.step. The last two are kept: ranks are in step, so
-  // one may have the next snapshot when another one hasn't, but none is further ahead. It is
-  // collective on a GPU, and waits until the copies are made and all ranks have come. It throws
-  // what the communicator throws, and the snapshot is none then.
+  // Copies `tensors`, as they are after state.step. It keeps the last two snapshots: ranks are in
+  // step, so one rank may be one snapshot ahead of another, but no further. On a GPU it is
+  // collective, and waits until the copies are made and all ranks have come. Throws what the
+  // communicator throws; the snapshot is then dropped.
   void keep(const TrainingState& state, const std::vector<NamedTensor>& tensors,
             Communicator& communicator, c10::Device device);
 
-  // Collective. Into `tensors`, of the same names and shapes, comes the newest one that all ranks
-  // have, as rank 0 has it. Later ones are dropped. nullopt, and nothing was changed: there is
-  // none.
+  // Reads into `tensors`, of the same names and shapes, the newest snapshot that all ranks have, as
+  // rank 0 has it. Later ones are dropped. Collective. nullopt: there is none, and nothing was
+  // changed.
   std::optional<TrainingState> load(const std::vector<NamedTensor>& tensors,
                                     Communicator& communicator, c10::Device device);
 
@@ -51,19 +51,19 @@ class MemorySnapshots {
 };
 
 // Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
-// each through `progress`. Collective. On GPU `place.device` where the communicator is NCCL's, else
-// on the CPU. Every rank returns the same losses and accuracies. nullopt: the job was asked to
-// leave, at the same step on all ranks. Everything that it needs to go on is then saved, if there
-// is a checkpoint directory. Throws Error: the communicator's (the message names the lost rank),
-// the checkpoint's (checkpoint.h).
+// each through `progress`. Collective. It trains on GPU `place.device` if the communicator is
+// NCCL's, else on the CPU. Every rank returns the same losses and accuracies. nullopt: the job was
+// asked to leave, at the same step on all ranks. Everything that it needs to go on is then saved,
+// if there is a checkpoint directory. Throws Error: the communicator's (the message names the lost
+// rank), the checkpoint's (checkpoint.h).
 std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
                                     Progress& progress);
 
 // Sets LibTorch's compute threads of this process; see Options::num_threads.
-// Error(kInvalidArgument) where OMP_NUM_THREADS counts and is no number of threads.
+// Error(kInvalidArgument) if OMP_NUM_THREADS is used and is no number of threads.
 void set_compute_threads(int num_threads, int local_world_size);
 
-// 0 where LibTorch's CUDA can't be loaded, too.
+// Returns 0 also if LibTorch's CUDA can't be loaded.
 int num_visible_gpus();
 
 }  // namespace ddprun::train

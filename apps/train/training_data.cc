@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kPixelMean = 0.1307, kPixelDeviation = 0.3081;  // MNIST's
 
-// Threads of the loader make batches on the CPU, the training's own thread where it computes.
+// Returns the device on which batches are made: the CPU for threads of the loader, else the
+// training's.
 c10::Device image_device(const Options& options, c10::Device device) {
   return options.loader_threads > 0 ? c10::Device(c10::kCPU) : device;
 }
@@ -32,7 +33,8 @@ Images::Images(const ImageSet& set, c10::Device device) {
   const auto count = static_cast<std::int64_t>(set.count);
   const auto rows = static_cast<std::int64_t>(set.rows);
   const auto columns = static_cast<std::int64_t>(set.columns);
-  // from_blob does not own: to() copies to a GPU, and on the CPU `set` outlives this object.
+  // from_blob doesn't own the memory: to() copies it to a GPU, and on the CPU `set` outlives this
+  // object.
   pixels_ = at::from_blob(const_cast<std::uint8_t*>(set.pixels.data()), {count, 1, rows, columns},
                           at::kByte)
                 .to(device);
@@ -54,7 +56,7 @@ at::Tensor Images::labels(const at::Tensor& indices) const {
 std::vector<at::Tensor> Images::batch(const std::vector<std::int64_t>& indices) const {
   const c10::NoGradGuard no_grad;
   at::Tensor chosen = at::tensor(indices, at::kLong);
-  // Out of pinned memory the copy doesn't wait for the step before, which the GPU is still about.
+  // A copy from pinned memory doesn't wait for the step before, which may still run on the GPU.
   if (device().is_cuda()) chosen = chosen.pin_memory();
   chosen = chosen.to(device(), /*non_blocking=*/true);
   return {pixels(chosen), labels(chosen)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The images that this rank trains with, in batches, and those that all test with.
+// The images that this rank trains with, in batches, and those that all ranks test with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,29 +24,29 @@ class Images {
   std::int64_t count() const { return labels_.size(0); }
   c10::Device device() const { return labels_.device(); }
 
-  // `indices`: int64, on the device. N of them → N × 1 × rows × columns floats, normalised with
-  // MNIST's mean and deviation; N int64 labels.
+  // `indices` are int64, on the device. N of them give N × 1 × rows × columns floats, normalised
+  // with MNIST's mean and deviation, and N int64 labels.
   at::Tensor pixels(const at::Tensor& indices) const;
   at::Tensor labels(const at::Tensor& indices) const;
 
-  // {pixels, labels} of a batch.
+  // Returns {pixels, labels} of a batch.
   std::vector<at::Tensor> batch(const std::vector<std::int64_t>& indices) const;
 
  private:
   at::Tensor pixels_, labels_;
 };
 
-// One thread.
+// Used by one thread.
 class TrainingData {
  public:
-  // The references outlive this object. Throws Error(kInvalidArgument) where the ranks are so many
+  // The references outlive this object. Throws Error(kInvalidArgument) if there are so many ranks
   // that one would have no image.
   TrainingData(const Options& options, const DataSet& data, const Place& place, c10::Device device);
 
-  std::int64_t batch_size() const { return batch_size_; }  // of this rank; an epoch's last has less
-  std::int64_t num_samples() const { return sampler_.size(); }         // of this rank's epoch
-  std::int64_t num_common_samples() const { return common_samples_; }  // that each rank has
-  std::uint64_t steps_per_epoch() const;                               // of who has most
+  std::int64_t batch_size() const { return batch_size_; }       // this rank's; the last may be less
+  std::int64_t num_samples() const { return sampler_.size(); }  // in this rank's epoch
+  std::int64_t num_common_samples() const { return common_samples_; }  // that every rank has
+  std::uint64_t steps_per_epoch() const;                               // on the rank with most
   std::int64_t num_batches(std::int64_t num_samples) const;
 
   // Batches are {pixels, labels} on the training's device.

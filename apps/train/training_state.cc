@@ -19,7 +19,7 @@ constexpr std::size_t kNumbersPerEpoch = 6;
 
 template <typename Number>
 std::string number_text(Number number) {
-  char text[64];  // the shortest that reads back as the same number
+  char text[64];  // room for the shortest text that reads back as the same number
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
@@ -46,7 +46,7 @@ std::string field_text(const std::string& text) { return text; }
 
 std::string field_text(const std::vector<std::string>& names) { return listed(names, ","); }
 
-// One line each.
+// Writes one line for each epoch.
 std::string field_text(const std::vector<EpochResult>& epochs) {
   std::string text;
   for (const EpochResult& each : epochs) {
@@ -57,7 +57,7 @@ std::string field_text(const std::vector<EpochResult>& epochs) {
   return text;
 }
 
-// Back from the text of `key`.
+// Reads a value back from the text of `key`.
 template <typename Number>
 void read_field(const std::string& text, const char* key, Number& number) {
   number = to_number<Number>(text, key);
@@ -89,7 +89,8 @@ void read_field(const std::string& all, const char* key, std::vector<EpochResult
   }
 }
 
-// All that a checkpoint keeps, in the order in which it is read. `optional(…)`: may be missing.
+// Visits all that a checkpoint keeps, in the order in which it is read. `optional(…)`: may be
+// missing.
 template <typename State, typename Use, typename Optional>
 void each_field(State& state, const Use& use, const Optional& optional) {
   use("batch_size", state.run.batch_size);
@@ -114,7 +115,8 @@ void each_field(State& state, const Use& use, const Optional& optional) {
   optional("gradient_order", state.gradient_order);
 }
 
-// A cosine's length is the whole training's.
+// Returns the optimiser with its options. A cosine's length is the whole training's, so it is part
+// of them.
 std::string optimizer_text(const Options& options) {
   std::string text = concat(
       to_string(options.optimizer), " --weight-decay=", number_text(options.weight_decay),
@@ -127,7 +129,8 @@ std::string optimizer_text(const Options& options) {
   return text;
 }
 
-// Ranks that are threads train as ranks that are processes do.
+// Returns the options for local steps. Ranks that are threads train as ranks that are processes do,
+// so --mode=dp is not part of them.
 std::string local_steps_text(const Options& options) {
   if (options.mode == ModeChoice::kAsync)
     return "--mode=async --staleness=" + number_text(options.staleness);
@@ -240,7 +243,7 @@ TrainingState from_metadata(const Metadata& metadata) {
 std::uint64_t step_seed(std::uint64_t seed, int rank, std::uint64_t step) {
   std::uint64_t mixed = 0;
   for (const std::uint64_t part : {seed, static_cast<std::uint64_t>(rank), step}) {
-    mixed = (mixed + part + 1) * 0x9e3779b97f4a7c15;  // splitmix64's
+    mixed = (mixed + part + 1) * 0x9e3779b97f4a7c15;  // splitmix64's constant
     mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
     mixed ^= mixed >> 31;

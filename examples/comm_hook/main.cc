@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communication hook of one's own: signSGD with majority vote (Bernstein et al. 2018). The signs
-// of gradients travel alone, one byte each, and the ranks, up to 127, vote.
+// A communication hook of your own: signSGD with majority vote (Bernstein et al. 2018). Only the
+// signs of gradients are sent, one byte each, and the ranks, up to 127, vote.
 //   ddprun --standalone --nproc_per_node=2 comm_hook
 #include <torch/torch.h>
 

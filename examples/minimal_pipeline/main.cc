@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   ddprun::Pipeline pipeline([&](const torch::Tensor& x) { return layers->forward(x); },
                             *communicator, {.num_micro_batches = 8});
   torch::optim::Adam optimizer(layers->parameters(), 1e-2);
-  torch::manual_seed(1);  // the same points on every rank: the first needs x, the last y
+  torch::manual_seed(1);  // the same points on every rank: the first rank needs x, the last y
   torch::Tensor loss;
   for (int step = 0; step < num_steps; ++step) {
     const torch::Tensor x = torch::randn({64, 2});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A whole training in one file, to copy: data, net, averaging, optimiser, checkpoints, evaluation.
-// It also ends in order when the job loses its node or its time.
+// It also ends in good order when the job is about to lose its node or its time.
 //   ddprun --standalone --nproc_per_node=2 mnist data/digits /tmp/run1 [EPOCHS]
-// The same command goes on from the last checkpoint. It runs on GPUs where all ranks have one.
+// The same command goes on from the last checkpoint. It runs on GPUs if all ranks have one.
 #include <torch/torch.h>
 #include <zlib.h>
 
@@ -24,12 +24,13 @@
 
 namespace {
 
-constexpr std::int64_t kBatchSize = 32;      // of each rank
-constexpr std::uint64_t kStepsPerSave = 20;  // between two checkpoints
-constexpr int kLeftToGoOn = 75;              // ddprun starts such a job again, elsewhere or later
+constexpr std::int64_t kBatchSize = 32;      // per rank
+constexpr std::uint64_t kStepsPerSave = 20;  // steps between two checkpoints
+constexpr int kLeftToGoOn = 75;              // ddprun starts the job again after this exit status
 constexpr double kMean = 0.1307, kStd = 0.3081;  // MNIST's
 
-// The bytes of an IDX file, gzipped or plain: type 8, number of sizes, sizes of 4 bytes, elements.
+// Returns the bytes of an IDX file, gzipped or plain: type 8, number of sizes, sizes of 4 bytes,
+// elements.
 torch::Tensor read_idx(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   const auto read = [&](void* data, std::int64_t size) {
@@ -57,7 +58,7 @@ struct Digits {
       : images(read_idx(directory + "/" + part + "-images-idx3-ubyte.gz")),
         labels(read_idx(directory + "/" + part + "-labels-idx1-ubyte.gz")) {}
 
-  // Pixels as N × 1 × 28 × 28 floats, labels as int64. Called on the loader's threads.
+  // Returns pixels as N × 1 × 28 × 28 floats, labels as int64. Called on the loader's threads.
   std::vector<torch::Tensor> batch(const std::vector<std::int64_t>& indices) const {
     const torch::Tensor chosen = torch::tensor(indices);
     const torch::Tensor pixels = images.index_select(0, chosen).unsqueeze(1).to(torch::kFloat);
@@ -78,7 +79,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The part of the test images that all ranks together get right; each looks at its share.
+// Returns the part of the test images that all ranks together get right; each rank tests its share.
 double accuracy(Net& net, const Digits& test, ddprun::Session& session,
                 ddprun::Communicator& communicator, torch::Device device) {
   const torch::NoGradGuard no_grad;
@@ -93,7 +94,7 @@ double accuracy(Net& net, const Digits& test, ddprun::Session& session,
 }
 
 int train(const std::string& data, const std::string& directory, std::uint64_t num_epochs) {
-  ddprun::load_cuda();  // before anything else of LibTorch; nothing where there is no GPU
+  ddprun::load_cuda();  // before anything else of LibTorch; no effect without a GPU
   const auto session = ddprun::Session::from_env({.nccl_loader = ddprun::load_cuda_and_nccl});
   const auto communicator = session->make_communicator();
   const torch::Device device = communicator->backend() == "nccl"
@@ -111,13 +112,13 @@ int train(const std::string& data, const std::string& directory, std::uint64_t n
       [&](const std::vector<std::int64_t>& indices) { return digits.batch(indices); }, device);
 
   Net net;
-  net->to(device);  // before it is wrapped; rank 0's parameters go to all ranks
+  net->to(device);  // before it is wrapped, which sends rank 0's parameters to all ranks
   ddprun::DistributedDataParallel ddp(*net, *communicator);
   ddprun::FlatOptimizer optimizer(
       {{ddprun::trainable_parameters(*net), ddprun::AdamWRule{.lr = 1e-3}}}, &ddp);
 
   ddprun::Checkpoint checkpoint({.directory = directory}, *communicator, device);
-  const auto tensors = [&] {  // asked for anew: the optimiser's state moves with its steps
+  const auto tensors = [&] {  // called for each use: the optimiser's state moves in a step
     std::vector<ddprun::NamedTensor> all;
     for (const auto& item : net->named_parameters()) all.push_back({item.key(), item.value()});
     for (const ddprun::NamedState& state : optimizer.state()) {
@@ -125,7 +126,7 @@ int train(const std::string& data, const std::string& directory, std::uint64_t n
     }
     return all;
   };
-  std::uint64_t step = 0;  // done so far
+  std::uint64_t step = 0;  // steps done so far
   if (const auto saved = checkpoint.load(tensors())) {
     step = saved->step;
     say("goes on after step " + std::to_string(step));
@@ -138,7 +139,7 @@ int train(const std::string& data, const std::string& directory, std::uint64_t n
     loader.set_epoch(epoch, static_cast<std::int64_t>(step % steps_per_epoch) * kBatchSize);
     torch::Tensor loss;
     while (const auto batch = loader.next()) {
-      // Says how far this rank is, too: so a hang is told from a long step.
+      // It also reports how far this rank is, so that a hang is told from a long step.
       if (session->should_stop(step + 1)) {
         checkpoint.save(step, {}, tensors());
         checkpoint.finish();
@@ -147,7 +148,7 @@ int train(const std::string& data, const std::string& directory, std::uint64_t n
       }
       optimizer.zero_grad();
       loss = torch::cross_entropy_loss(ddp((*batch)[0]), (*batch)[1]);
-      loss.backward();  // gradients are averages of all ranks after it
+      loss.backward();  // afterwards gradients are averages over all ranks
       optimizer.step();
       ++step;
       if (step % kStepsPerSave == 0) checkpoint.save(step, {}, tensors());
@@ -157,7 +158,7 @@ int train(const std::string& data, const std::string& directory, std::uint64_t n
     say("epoch " + std::to_string(epoch + 1) + ": loss " + std::to_string(loss.item<float>()) +
         ", accuracy " + std::to_string(part));
   }
-  checkpoint.save(step, {}, tensors());  // nothing where this step is saved already
+  checkpoint.save(step, {}, tensors());  // no effect if this step is saved already
   checkpoint.finish();
   return EXIT_SUCCESS;
 }

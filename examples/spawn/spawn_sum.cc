@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four ranks from inside a program: each adds its rank, all see the sum (docs/spawn.md).
+// Starts four ranks from inside a program: each adds its rank, and all see the sum (docs/spawn.md).
 #include <cstdio>
 
 #include <ddprun/core/session.h>

@@ -31,20 +31,20 @@ struct ddprun_worker {
 };
 
 struct ddprun_store {
-  std::shared_ptr<ddprun::store::Store> store;  // second owners: communicators over it
+  std::shared_ptr<ddprun::store::Store> store;  // shared with communicators over it
 };
 
 struct ddprun_comm {
   std::unique_ptr<ddprun::Communicator> communicator;
   bool is_in_group = false;
-  std::exception_ptr refused;  // by a call of the group that is open
+  std::exception_ptr refused;  // error of a refused call in the open group
 };
 
 struct ddprun_work {
   ddprun::WorkPtr work;
 };
 
-// Bytes that a function of ddprun_store_calls hands back.
+// Bytes that a function of ddprun_store_calls returns.
 struct ddprun_reply {
   std::string bytes;
 };
@@ -58,7 +58,7 @@ static_assert(static_cast<int>(DType::kFloat8E5M2) == DDPRUN_FLOAT8_E5M2);
 static_assert(static_cast<int>(ReduceOp::kProduct) == DDPRUN_PRODUCT);
 static_assert(static_cast<int>(ProgressPhase::kTearDown) == DDPRUN_TEAR_DOWN);
 
-// No receive of the program gets all_to_all's messages.
+// This tag keeps all_to_all's messages from the program's own receives.
 constexpr int kExchangeTag = -1;
 
 thread_local std::string error_text;
@@ -119,7 +119,7 @@ CallOptions options_of(const ddprun_call* call, bool async) {
   return options;
 }
 
-// Runs an operation of a communicator, and keeps its Work where the caller asks for it.
+// Runs an operation of a communicator, and keeps its Work if the caller asks for it.
 template <typename Start>
 int operate(ddprun_comm* comm, const ddprun_call* call, ddprun_work** work, const Start& start) {
   const int status = status_of([&] {
@@ -146,8 +146,8 @@ void hand_over(const std::string& bytes, char** value, size_t* size) {
   *size = bytes.size();
 }
 
-// A store that a C program has, as the SDK sees it. Operations that no communicator needs are
-// refused.
+// Makes a C program's own store a Store of the SDK. It refuses operations that no communicator
+// needs.
 class ForeignStore final : public store::Store {
  public:
   ForeignStore(const ddprun_store_calls& calls, void* context) : calls_(calls), context_(context) {}
@@ -242,7 +242,7 @@ class ForeignStore final : public store::Store {
                 concat(operation, ": a store of the program's own has no such call here"));
   }
 
-  // Throws what the status says; the reply is returned.
+  // Returns the reply, or throws the error that the status means.
   std::string call(const char* operation, std::string_view key,
                    const std::function<int(ddprun_reply*)>& make) const {
     ddprun_reply reply;
@@ -272,7 +272,7 @@ std::string own_identity() {
   return concat(boot, " ", network.st_ino, " ", variable_of(env::kGroupRank));
 }
 
-// The address from which MASTER_ADDR is reached. Nothing is sent.
+// Returns the address from which MASTER_ADDR is reached. Nothing is sent.
 std::string own_address() {
   const std::string given = variable_of(env::kNodeAddr);
   if (!given.empty()) return given;
@@ -286,19 +286,19 @@ std::string own_address() {
         return local_address(fd.get()).host_text();
       }
     }
-  } catch (const Error&) {  // no such host
+  } catch (const Error&) {  // the host doesn't exist
   }
   return "";
 }
 
 struct NodePlace {
   int node_rank = 0;    // the same on ranks that can share memory
-  std::string address;  // where other nodes reach this one; empty: not known
+  std::string address;  // this node's address for other nodes; empty: not known
 };
 
-// Collective over the `size` ranks that share `key_prefix`. Ranks are of one node where the boot of
-// the machine, the network namespace and GROUP_RANK (where it is set) are the same. Throws the
-// store's errors; Error(kTimeout) names ranks that did not come.
+// Collective over the `size` ranks that share `key_prefix`. Ranks are on one node if the boot of
+// the machine, the network namespace and GROUP_RANK (if set) are the same. Throws the store's
+// errors; Error(kTimeout) names ranks that did not come.
 NodePlace agree_on_nodes(store::Store& store, const std::string& key_prefix, int rank, int size) {
   std::vector<std::string> keys;
   for (int other = 0; other < size; ++other) keys.push_back(concat(key_prefix, "node/", other));

@@ -24,7 +24,7 @@ namespace {
 constexpr int kNumWarmUps = 2, kNumMeasured = 8;
 constexpr int kFailed = 3;
 
-// The mean time of one. Every rank calls it with the same size.
+// Returns the mean time of one sum. Every rank calls it with the same size.
 std::chrono::nanoseconds measure(Communicator& world, std::size_t num_bytes, const Device& device) {
   const auto memory = world.allocate(num_bytes);
   TensorView view{.data = memory->data(), .count = num_bytes / sizeof(float)};
@@ -45,7 +45,8 @@ std::chrono::nanoseconds measure(Communicator& world, std::size_t num_bytes, con
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begun) / kNumMeasured;
 }
 
-// Whether it went well. "host" comes for every job; NCCL's only where every rank can use it.
+// Returns whether the backend worked. Every job can use "host"; NCCL runs only if every rank can
+// use it.
 bool try_backend(Session& session, BackendChoice choice, std::size_t num_bytes, Deadline deadline) {
   std::string name = choice == BackendChoice::kHost ? "host" : "nccl";
   try {

@@ -32,14 +32,14 @@ UniqueFd connect_to_path(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw_system_error("socket", errno);
-  // A Unix socket connects at once; EAGAIN: more workers than fit wait to be accepted.
+  // A Unix socket connects at once. EAGAIN: too many workers wait to be accepted.
   if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     throw Error(ErrorCode::kUnavailable, "the agent's socket " + path + ": " + errno_text(errno));
   }
   return fd;
 }
 
-// Some bytes of the answer; a descriptor that comes with them goes to `page`.
+// Returns some bytes of the answer; a descriptor that comes with them goes to `page`.
 std::string receive_some(int socket, UniqueFd* page) {
   std::array<char, kMaxAgentLineBytes> text;
   FdMessage message = receive_with_fd(socket, text.data(), text.size());
@@ -49,7 +49,7 @@ std::string receive_some(int socket, UniqueFd* page) {
   return {text.data(), static_cast<std::size_t>(message.size)};
 }
 
-// The number of a request; 0: it has none.
+// Returns the number of a request; 0: it has none.
 std::uint64_t number_in(const std::string& line) {
   constexpr std::string_view kKey = R"("number":)";
   const std::size_t at = line.find(kKey);
@@ -110,7 +110,7 @@ std::optional<std::uint64_t> AgentChannel::await_request(int stop) {
     }
     if (received_.size() > kMaxAgentLineBytes) return std::nullopt;
     std::array<pollfd, 2> polls{{{socket_.get(), POLLIN, 0}, {stop, POLLIN, 0}}};
-    constexpr int kForEver = -1;  // the session ends it
+    constexpr int kForEver = -1;  // the session ends the wait
     if (::poll(polls.data(), polls.size(), kForEver) < 0 && errno != EINTR) return std::nullopt;
     if (polls[1].revents != 0) return std::nullopt;
     if (polls[0].revents == 0) continue;
@@ -130,7 +130,7 @@ std::vector<std::string> AgentChannel::receive_place(Deadline whole_deadline) {
     throw Error(ErrorCode::kUnavailable, "the agent gave no place: " + one_line(line));
   }
   const std::size_t size = std::strtoul(line.c_str() + kBegin.size(), nullptr, 10);
-  const Deadline deadline = Deadline::after(kPlaceTimeout);  // it follows at once
+  const Deadline deadline = Deadline::after(kPlaceTimeout);  // the place follows at once
   while (received_.size() < size) {
     if (!wait_ready(socket_.get(), POLLIN, deadline)) {
       throw Error(ErrorCode::kTimeout, "the agent's place is incomplete");
@@ -177,7 +177,7 @@ bool AgentChannel::send_line(const std::string& line) {
   const std::string whole = line + "\n";
   const ssize_t sent = ::send(socket_.get(), whole.data(), whole.size(), MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(whole.size())) return true;
-  if (sent >= 0) {  // half a line: what follows would be no line
+  if (sent >= 0) {  // half a line was sent: a further line would not be read as one
     is_broken_ = true;
     ::shutdown(socket_.get(), SHUT_RDWR);
   }

@@ -73,7 +73,7 @@ BackendVerdict decode_verdict(const std::string& text) {
                      "\": all ranks must run the same version of the program"));
 }
 
-// Why the ranks can't use NCCL, naming the first one that stands in the way; empty: they can.
+// Returns why the ranks can't use NCCL, naming the first rank that prevents it; empty: they can.
 std::string obstacle(const std::vector<DeviceOffer>& offers) {
   std::map<std::string, int> rank_of_device, rank_of_gpu;
   const bool may_share = nccl::test_gpu().shared;
@@ -154,7 +154,7 @@ BackendVerdict decide_backend(std::vector<DeviceOffer> offers) {
 
 BackendVerdict agree_on_backend(store::Store& store, int world_size, const DeviceOffer& offer) {
   store.append(kOffersKey, encode(offer));
-  // The offer is there before it is counted: the last to count sees them all.
+  // The offer is stored before it is counted, so the last rank to count sees them all.
   if (store.add(kArrivedKey, 1) == world_size) {
     store.set(kVerdictKey, encode(decide_backend(decode_offers(store.get(kOffersKey)))));
   }

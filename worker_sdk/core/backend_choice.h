@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend that the user asks for; which one it becomes: Session::make_communicator().
+// The backend that the user asks for. Session::make_communicator() decides which one is used.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ enum class BackendChoice { kAuto, kHost, kNccl };
 
 const char* to_string(BackendChoice choice);
 
-// "auto", "host", "nccl"; nullopt for anything else.
+// Accepts "auto", "host" and "nccl"; nullopt for anything else.
 std::optional<BackendChoice> parse_backend_choice(std::string_view text);
 
 }  // namespace ddprun

@@ -21,7 +21,7 @@ class JoinedWork final : public Work {
     }
     return true;
   }
-  // All of them, whatever the first error is: their buffers are the caller's again then.
+  // Waits for all of them, even after an error: the caller may then use their buffers again.
   void wait() override {
     std::exception_ptr error;
     for (const WorkPtr& work : works_) {
@@ -65,11 +65,11 @@ WorkPtr CallGroup::run(const std::function<void()>& calls, bool async) {
   std::vector<WorkPtr> works;
   try {
     for (const auto& start : starts_) works.push_back(start());
-  } catch (...) {  // the communicator has failed, and so do those that were started
+  } catch (...) {  // the communicator has failed, so the started ones fail, too
     const std::exception_ptr error = std::current_exception();
     try {
       joined_work(std::move(works))->wait();
-    } catch (const Error&) {  // what follows from it
+    } catch (const Error&) {  // a consequence of the first error
     }
     std::rethrow_exception(error);
   }

@@ -17,11 +17,11 @@
 namespace ddprun {
 namespace {
 
-// A call as the ranks compare it.
+// The parts of a call that the ranks compare.
 using Call = std::array<std::uint64_t, 2>;
 
-// Keeps the failures of the communicators that compare calls. A group's communicator reports here,
-// too: it shares its parent's record of operations.
+// Keeps the failures of the communicators that compare calls. A group's communicator shares its
+// parent's record of operations, so it reports here, too.
 class Side {
  public:
   Side() {
@@ -40,17 +40,17 @@ class Side {
  private:
   struct Missing {
     std::mutex mutex;
-    std::vector<int> ranks;  // Guarded by mutex: of the last comparison that failed
+    std::vector<int> ranks;  // guarded by mutex: those of the last comparison that failed
   };
 
-  const std::shared_ptr<Missing> missing_ = std::make_shared<Missing>();  // second owner: the call
-  // Second owners: the communicators, which tell nobody but us.
+  const std::shared_ptr<Missing> missing_ = std::make_shared<Missing>();  // shared with the call
+  // Shared with the communicators, which report to this object alone.
   const std::shared_ptr<WorkerProgress> progress_ = std::make_shared<WorkerProgress>(0);
 };
 
 class CheckedCommunicator final : public Communicator {
  public:
-  // `group`: of its ranks, where it is one of a split.
+  // `group` has its ranks, if it comes from a split.
   CheckedCommunicator(std::unique_ptr<Communicator> checked, std::uint32_t number,
                       std::shared_ptr<Side> told, std::unique_ptr<Communicator> side,
                       RankGroup group = {})
@@ -153,7 +153,7 @@ class CheckedCommunicator final : public Communicator {
           {.data = call.data(), .count = call.size(), .dtype = DType::kInt64},
           {.data = all.data(), .count = call.size() * all.size(), .dtype = DType::kInt64},
           blocking);
-    } catch (const Error& error) {  // which names the group already
+    } catch (const Error& error) {  // the error names the group already
       end_with(
           mine,
           Error(error.code(), concat(text_of(mine), " (DDPRUN_DEBUG=collectives): ", error.what())),
@@ -186,10 +186,10 @@ class CheckedCommunicator final : public Communicator {
   const std::unique_ptr<Communicator> checked_;
   const std::uint32_t number_;
   const RankGroup group_;
-  const std::shared_ptr<Side> told_;  // second owners: the communicators of groups
+  const std::shared_ptr<Side> told_;  // shared with the communicators of groups
   const std::unique_ptr<Communicator> side_;
 
-  // Caller's thread only.
+  // Used on the caller's thread only.
   std::uint64_t num_compared_ = 0;
   bool is_told_ = false;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Debug mode for a backend that doesn't compare the ranks' calls by itself (NCCL;
-// docs/flight-recorder.md). They are compared before each collective starts, through a host
-// communicator beside it.
+// docs/flight-recorder.md). Before each collective starts, the calls are compared through an
+// additional host communicator.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace ddprun {
 
-// Makes the communicator beside the checked one, over the same ranks, which counts in `progress`.
+// Makes the additional communicator over the same ranks. It counts in `progress`.
 using SideMaker =
     std::function<std::unique_ptr<Communicator>(const std::shared_ptr<WorkerProgress>& progress)>;
 
-// As `checked`, but each collective first waits until all ranks have called one, also an
+// Works as `checked`, but each collective first waits until all ranks have called one, also an
 // asynchronous one. If kind, size, dtype, reduce op or root differ, it throws Error(kProtocol) on
-// every rank. It names one rank of each call that differs. `checked` is then aborted. A rank that
-// doesn't come is named by Error(kTimeout). Send and recv pass unchecked. Collective.
+// every rank, which names one rank of each call that differs. `checked` is then aborted.
+// Error(kTimeout) names a rank that doesn't come. Send and recv are not checked. Collective.
 std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
                                                         std::uint32_t number,
                                                         const SideMaker& make_side);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the values that messages print. The progress page's numbers are for everyone:
-// common/operation_facts.cc has their names.
+// Names of the values that messages print. common/operation_facts.cc has the names of the progress
+// page's numbers, for programs outside, too.
 #include "worker_sdk/core/communicator.h"
 
 #include "common/error.h"

@@ -20,9 +20,9 @@ class WorkerProgress;
 
 // kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero.
 // Floats of 8 and 16 bits are summed as float32, rounded once (all_reduce of N nodes: N times).
-// Those of 8 bits are rounded to their largest number at most, as by NCCL. Both kMin and kMax pass
-// NaN over if a rank has a number, as NCCL does: a NaN that must be seen is summed. On bool a sum
-// is "any", as is kMax, and a product is "all", as is kMin; there is no average.
+// Floats of 8 bits don't overflow but end at their largest number, as with NCCL. Both kMin and kMax
+// ignore a NaN if another rank has a number, as NCCL does: use a sum to notice a NaN. On bool, kSum
+// and kMax mean "any", kProduct and kMin mean "all"; there is no average.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 const char* to_string(ReduceOp op);
@@ -33,31 +33,33 @@ class Work {
  public:
   virtual ~Work() = default;
 
-  // True once the operation ended, well or badly. Never blocks.
+  // Returns true once the operation has ended, with or without success. Never blocks.
   virtual bool is_completed() = 0;
 
   // Host: returns when the result is in the buffer. NCCL: makes the caller's current stream wait
-  // for it (CommunicatorOptions::blocking_wait: the thread, too). Throws the operation's error.
+  // for it, and with CommunicatorOptions::blocking_wait the thread, too. Throws the operation's
+  // error.
   virtual void wait() = 0;
 };
 
 // Shared with the communicator, which completes it from its own thread.
 using WorkPtr = std::shared_ptr<Work>;
 
-// A communicator's default: of each operation, and until all ranks have joined it.
+// A communicator's default deadline: for each operation, and for all ranks to join it.
 inline constexpr std::chrono::milliseconds kDefaultTimeout{300'000};
 
 struct CallOptions {
   bool async = false;  // false: wait() has already been done when the call returns
   std::optional<std::chrono::milliseconds> timeout{};  // default: the communicator's
-  // all_reduce of float32 (sum, average) where narrows(): elements travel as float16 or bfloat16,
-  // are added as float32, and the results are such numbers. An average is divided first.
+  // Only for an all_reduce of float32 (sum, average) where narrows() is true. Elements travel as
+  // float16 or bfloat16 and are added as float32; the results are rounded to that type. An average
+  // is divided first.
   std::optional<DType> wire{};
-  int tag = 0;  // send and recv, host backend alone: a message goes to a receive of its tag
+  int tag = 0;  // send and recv, only host backend: a receive gets messages of its tag
 };
 
 struct SplitOptions {
-  std::string name;  // of the groups, in messages and keys: "tp"; not empty
+  std::string name;  // the groups' name in messages and keys: "tp"; not empty
   std::optional<std::chrono::milliseconds> init_timeout{};  // default: the communicator's
 };
 
@@ -78,11 +80,11 @@ using CurrentStream = std::function<void*(int device_index)>;
 // operations complete in the order they were issued. Results are bit-equal on all ranks and in all
 // runs with the same world (host backend).
 //
-// Buffers are contiguous and, unless a name says otherwise, changed in place. Input and output
-// share no memory, with one exception: of all_gather's output, or reduce_scatter's input, this
-// rank's own part may be the other buffer. An operation owns its buffers until wait() has returned;
-// with NCCL, until the caller's stream has passed that point. After an error NCCL may still write
-// to them until the communicator is destroyed.
+// Buffers are contiguous and, unless called input or output, changed in place. Input and output
+// share no memory, with one exception: this rank's own part of all_gather's output, or of
+// reduce_scatter's input, may be the other buffer. An operation owns its buffers until wait() has
+// returned; with NCCL, until the caller's stream has passed that point. After an error NCCL may
+// still write to them until the communicator is destroyed.
 //
 // Errors, from the call or from Work::wait():
 //   kInvalidArgument    bad root, peer, count, dtype or device
@@ -91,7 +93,7 @@ using CurrentStream = std::function<void*(int device_index)>;
 //   kProtocol           the ranks called different operations; names both (host backend)
 //   kAborted            abort() was called here
 //   kResourceExhausted, kSystem   memory, the device, CUDA or NCCL refused, with their words
-// After any but the first, only abort() and destruction are useful.
+// After any error except kInvalidArgument, only abort() and destruction are useful.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -100,30 +102,31 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "host" or "nccl"
 
-  // Counts this worker's steps; null: nobody does. It lives as long as the communicator.
+  // Returns the object that counts this worker's steps, or null. It lives as long as the
+  // communicator.
   virtual WorkerProgress* progress() { return nullptr; }
 
   // Whether all_reduce() takes CallOptions::wire; the same on every rank.
   virtual bool narrows() const { return false; }
 
-  // nccl: from now on `current` is asked which stream is the caller's. The thread that starts or
-  // waits for an operation, or drops a CommBuffer, asks it. No effect where that is known already
-  // (CommunicatorOptions::current_stream, an earlier call), nor on the host backend. Whoever hands
-  // over LibTorch's tensors calls it (worker_sdk/torch/current_stream.h).
+  // nccl: from now on `current` tells which stream is the caller's. The thread that starts or waits
+  // for an operation, or drops a CommBuffer, calls it. No effect if the stream is known already
+  // (CommunicatorOptions::current_stream, an earlier call), nor on the host backend. Code that
+  // hands over LibTorch's tensors calls this function (worker_sdk/torch/current_stream.h).
   virtual void follow_stream(const CurrentStream& /*current*/) {}
 
-  // nccl: whether the caller's current stream captures a CUDA graph, of which operations that start
-  // now become part.
+  // nccl: returns whether the caller's current stream captures a CUDA graph. Operations that start
+  // now become part of that graph.
   virtual bool captures_graph() const { return false; }
 
-  // After: every rank's buffer holds op over all ranks' buffers.
+  // Afterwards every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
 
-  // After: root's buffer holds op over all ranks' buffers; the others' hold nothing of use.
+  // Afterwards root's buffer holds op over all ranks' buffers; the others' hold nothing of use.
   virtual WorkPtr reduce(TensorView buffer, ReduceOp op, int root,
                          const CallOptions& options = {}) = 0;
 
-  // After: every rank's buffer holds root's.
+  // Afterwards every rank's buffer holds root's.
   virtual WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options = {}) = 0;
 
   // output.count = size() * input.count; rank r's input lands at element r * input.count.
@@ -134,41 +137,42 @@ class Communicator {
   virtual WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
                                  const CallOptions& options = {}) = 0;
 
-  // Point to point; matched with the peer's call by order per pair of ranks and tag.
+  // Point to point. For each pair of ranks and tag, the n-th send goes to the n-th receive.
   virtual WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
   virtual WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
 
-  // Host backend alone, not in a group: the next message of this tag, whoever sends it. `*source`
-  // is the sender once the operation has ended; it lives as long as the buffer.
+  // Host backend only, not in a group: receives the next message of this tag from any rank.
+  // `*source` is the sender once the operation has ended; it must live as long as the buffer.
   virtual WorkPtr recv_any(TensorView buffer, int* source, const CallOptions& options = {});
 
-  // Starts what `calls` asks of this communicator together, once `calls` has returned: operations
-  // above, none inside another group. Messages don't wait for one another: ranks may send to each
-  // other whatever the size, and to themselves. nccl: one ncclGroup, one launch. Inside, calls
-  // return null and `async` has no effect; the Work that this returns is theirs. If `calls` throws,
+  // Calls `calls`, then starts together all that it asked of this communicator: operations above,
+  // no group inside another. Messages don't wait for one another: ranks may send to each other, and
+  // to themselves, whatever the size. nccl: one ncclGroup, one launch. Inside, calls return null
+  // and `async` has no effect; the Work that group() returns stands for all. If `calls` throws,
   // nothing has been started. worker_sdk/core/exchange.h has the usual groups.
   virtual WorkPtr group(const std::function<void()>& calls, bool async = false) = 0;
 
   // Returns when every rank has called it; `async` has no effect.
   virtual void barrier(const CallOptions& options = {}) = 0;
 
-  // Collective: every rank asks for the same size at the same point. 64-byte aligned, zeroed.
-  // Throws kInvalidArgument for more than there can be, and nothing has happened. Any other error
-  // (kResourceExhausted, kSystem: no memory, no descriptors) ends the communicator on every rank.
+  // Collective: every rank asks for the same size at the same point. The memory is 64-byte aligned
+  // and zeroed. Throws kInvalidArgument, without effect, for a size that can't exist. Any other
+  // error (kResourceExhausted, kSystem: no memory, no descriptors) ends the communicator on every
+  // rank.
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) = 0;
 
-  // The communicator of a group of these ranks: ranks[i] becomes rank i of it; this rank is among
-  // them. Collective: every rank of this communicator calls it with its own group, which shares no
-  // rank with another one. Splits of one name come in the same order. Host: waits for the ranks of
-  // its own group only; nccl (ncclCommSplit): for all. Has this one's backend, deadlines and
-  // stream, and lives on without it; the abort of one is not the other's. Errors say which group
-  // and ranks of the job they are about. Throws kInvalidArgument for ranks that can't be, and what
-  // Session::make_communicator throws; nccl: a split that failed once it had begun ends this
+  // Returns the communicator of a group of these ranks: ranks[i] becomes its rank i; this rank is
+  // among them. Collective: every rank of this communicator calls it with its own group; groups
+  // share no rank. Splits of one name come in the same order. Host: waits for the ranks of its own
+  // group only; nccl (ncclCommSplit): for all. The group has this communicator's backend, deadlines
+  // and stream, and may outlive it. The abort of one doesn't abort the other. Errors say which
+  // group and ranks of the job they are about. Throws kInvalidArgument for ranks that can't be, and
+  // what Session::make_communicator throws. nccl: a split that failed once it had begun ends this
   // communicator, too.
   virtual std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
                                               const SplitOptions& options) = 0;
 
-  // Ends every operation under way and to come with kAborted, here and (as kPeerLost) on the other
+  // Ends every operation, under way or to come, with kAborted here and kPeerLost on the other
   // ranks. Any thread; idempotent; never blocks.
   virtual void abort(std::string_view reason) = 0;
 };

@@ -98,7 +98,7 @@ void FlightRecorder::publish() {
   for (std::uint32_t number = 0; number < communicators_.size(); ++number) publish(number);
 }
 
-// Readers may see a mixture of two operations: what hangs doesn't change.
+// Readers may see a mixture of two operations, but not of one that hangs: its slot doesn't change.
 void FlightRecorder::publish(std::uint32_t number) {
   if (slots_ == nullptr || ring_.empty() || number >= kOperationSlots) return;
   const Tracked& communicator = communicators_[number];

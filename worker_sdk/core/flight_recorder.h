@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last operations of this process' communicators, to be read when something went wrong
-// (docs/flight-recorder.md). The progress page has each communicator's current operation, too. The
-// agent can read it even when this process no longer answers. Thread-safe: one short lock, and no
-// memory is taken after the constructor.
+// The last operations of this process' communicators, to be read after a failure
+// (docs/flight-recorder.md). The progress page has each communicator's current operation, too; the
+// agent can read it even when this process no longer answers. Thread-safe: it takes one short lock,
+// and no memory after the constructor.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,7 @@ class FlightRecorder {
  public:
   static constexpr std::size_t kDefaultCapacity = 2'000;
 
-  // Number of an operation among those of the process, from 1. 0: it isn't recorded, which every
-  // call takes.
+  // An operation's number in this process, from 1. 0: it isn't recorded; every call accepts 0.
   using Ticket = std::uint64_t;
 
   struct Entry {
@@ -36,26 +35,28 @@ class FlightRecorder {
     OperationState state = OperationState::kScheduled;
     // 0: not yet.
     std::int64_t scheduled_ns = 0, started_ns = 0, ended_ns = 0;  // CLOCK_MONOTONIC
-    std::chrono::nanoseconds on_device{0};  // so long it took there; 0: it isn't known
+    std::chrono::nanoseconds on_device{0};  // time that it took there; 0: not known
   };
   struct CommunicatorName {
     std::string backend;
     int size = 0;
   };
 
-  // `slots`: kOperationSlots of them, written while this lives; null: none. 0 operations: nothing
-  // is recorded, and no slot written.
+  // `slots` has kOperationSlots slots, which are written while this object lives; null: none.
+  // `capacity` 0: nothing is recorded, and no slot written.
   FlightRecorder(std::size_t capacity, OperationSlot* slots);
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   std::size_t capacity() const { return ring_.size(); }
 
-  // Its number, from 0: the same on every rank where all make the same ones in the same order.
+  // Returns the communicator's number, from 0. It is the same on every rank if all make the same
+  // ones in the same order.
   std::uint32_t add_communicator(std::string backend, int size);
 
-  // It was asked for; it begins to execute (NCCL: is enqueued); it has ended. An operation that was
-  // forgotten meanwhile (`capacity` later ones) is left alone.
+  // schedule(): the operation was asked for. start(): it begins to execute (NCCL: is enqueued).
+  // complete(), fail(): it has ended. They ignore an operation that was overwritten by `capacity`
+  // later ones.
   Ticket schedule(const OperationFacts& facts);
   void start(Ticket ticket);
   void complete(Ticket ticket, std::chrono::nanoseconds on_device = {}) {
@@ -63,7 +64,7 @@ class FlightRecorder {
   }
   void fail(Ticket ticket) { end(ticket, OperationState::kFailed); }
 
-  // Writes the slots anew: their memory has changed.
+  // Writes all slots again, after their memory has changed.
   void publish();
 
   // Oldest first.
@@ -93,17 +94,15 @@ class FlightRecorder {
 struct OperationFailure {
   OperationFacts facts;
   std::string code;     // "timeout", "peer lost", … (ErrorCode)
-  std::string message;  // the error's
-  // Ranks that did not come, where that is known; of many the first ones.
+  std::string message;  // the error's text
+  // Ranks that did not come, if known; if they are many, the first ones.
   std::vector<int> missing;
-  int size = 0;                         // of the communicator
-  std::chrono::milliseconds waited{0};  // since it started
+  int size = 0;                         // the communicator's
+  std::chrono::milliseconds waited{0};  // since the operation started
 };
 
-// An operation of a communicator while it executes, for those who watch. Any thread.
-
-// Marks one scheduled operation of a communicator while it executes: it has ended well where
-// complete() was called. `progress` may be null.
+// Marks one scheduled operation of a communicator while it executes, for its observers. The
+// operation has succeeded if complete() was called. `progress` may be null. Any thread.
 class CollectiveScope {
  public:
   CollectiveScope(WorkerProgress* progress, CollectiveKind kind, FlightRecorder::Ticket ticket)

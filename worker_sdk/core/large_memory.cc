@@ -30,7 +30,7 @@ std::byte* map_large_memory(std::size_t size_bytes) {
   if (before > 0) ::munmap(first, before);
   ::munmap(first + before + wanted, kHugePageBytes - before);
 #ifdef MADV_HUGEPAGE
-  ::madvise(first + before, wanted, MADV_HUGEPAGE);  // refused where the kernel has none
+  ::madvise(first + before, wanted, MADV_HUGEPAGE);  // fails if the kernel has no huge pages
 #endif
   return first + before;
 }

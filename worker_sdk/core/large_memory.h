@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory for arrays that are read from end to end in every step. It is in huge pages if the system
-// gives them to those who ask. That saves a walk through the page tables every 4 KiB.
+// gives them on request, which saves a walk through the page tables every 4 KiB.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@ namespace ddprun {
 
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
-// `size_bytes` of zeros, private to this process, that munmap() gives back; page-aligned, and from
-// 2 MiB on aligned to huge pages. Linux grants those where
-// /sys/kernel/mm/transparent_hugepage/enabled is "madvise" or "always"; it works without, slower.
-// Throws Error(kResourceExhausted).
+// Returns `size_bytes` of zeros, private to this process; munmap() frees them. The memory is
+// page-aligned, and from 2 MiB on aligned to huge pages. Linux grants those if
+// /sys/kernel/mm/transparent_hugepage/enabled is "madvise" or "always"; otherwise it works, but
+// slower. Throws Error(kResourceExhausted).
 std::byte* map_large_memory(std::size_t size_bytes);
 
 }  // namespace ddprun

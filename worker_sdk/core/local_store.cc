@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread and poll(2): a handful of ranks meet here a few times, and no library is needed.
+// One thread with poll(2) is enough: a few ranks meet here a few times. It needs no library.
 #include "worker_sdk/core/local_store.h"
 
 #include <poll.h>
@@ -27,7 +27,7 @@ using store::ConnectionId;
 constexpr std::size_t kMaxContentBytes = std::size_t{1} << 30;
 constexpr std::size_t kMaxUnsentBytes = std::size_t{64} << 20;
 constexpr std::size_t kReadBytes = 64 << 10;
-constexpr std::chrono::seconds kBackOff{1};  // out of descriptors
+constexpr std::chrono::seconds kBackOff{1};  // pause when out of descriptors
 
 struct Client {
   Client(UniqueFd socket, const store::RequestLimits& limits)
@@ -36,10 +36,10 @@ struct Client {
   UniqueFd fd;
   store::RequestParser parser;
   std::string input, output;
-  std::string end;  // why it is over; empty: it is not
+  std::string end;  // why the connection is over; empty: it isn't
 };
 
-// The serving thread's alone.
+// Used by the serving thread alone.
 class LoopbackServer {
  public:
   LoopbackServer(int listener, int stop) : listener_(listener), stop_(stop) {}
@@ -48,7 +48,7 @@ class LoopbackServer {
     std::vector<ConnectionId> ids;
     for (;;) {
       std::vector<pollfd> events = {{stop_, POLLIN, 0}, {listener_, POLLIN, 0}};
-      // Without a free descriptor the listener stays readable: it is looked at again later.
+      // Without a free descriptor the listener would stay readable, so it is polled again later.
       if (!may_accept_.expired()) events[1].fd = -1;
       ids.clear();
       for (const auto& [id, client] : clients_) {

@@ -19,7 +19,7 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
   throw Error(ErrorCode::kInvalidArgument, concat("layout '", text, "': ", why));
 }
 
-// "tp2".
+// Parses "tp2".
 MeshAxis parse_axis(std::string_view text, std::string_view part) {
   const auto digits = std::find_if_not(part.begin(), part.end(), is_letter);
   const std::string name(part.begin(), digits);
@@ -133,7 +133,7 @@ Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(world), layout_(std:
 Communicator& Mesh::along_axes(const std::vector<std::string>& axes) {
   const std::vector<int> ranks = layout_.group_of(world_.rank(), axes);
   if (static_cast<int>(ranks.size()) == world_.size()) return world_;
-  std::vector<std::string> names = axes;  // one group, however it is asked for
+  std::vector<std::string> names = axes;  // sorted: any order gives the same group
   std::sort(names.begin(), names.end());
   const std::string name = listed(names, "+");
   std::unique_ptr<Communicator>& group = groups_[name];

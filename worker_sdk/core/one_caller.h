@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread at a time calls a communicator. Operations of two threads would start in another order
-// on each rank, and mix their numbers without a word.
+// Ensures that one thread at a time calls a communicator. Operations of two threads would start in
+// a different order on each rank, and their numbers would mix unnoticed.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,8 @@ namespace ddprun {
 
 class OneCaller {
  public:
-  // The calling thread is inside until this goes. Error(kInvalidArgument): another thread is.
+  // Holds the communicator for the calling thread. Error(kInvalidArgument): another thread holds
+  // it.
   class Inside {
    public:
     explicit Inside(OneCaller& caller) : caller_(caller) {

@@ -12,35 +12,36 @@ namespace ddprun {
 
 struct RankGroup {
   std::string name;        // empty: no group, but all ranks of the job
-  std::vector<int> ranks;  // of the job, in the group's order; empty: no group
+  std::vector<int> ranks;  // the job's ranks, in the group's order; empty: no group
 
-  // "group tp (its ranks 0, 1 are the job's 4, 5): "; of many the first. Empty for no group.
+  // Returns "group tp (its ranks 0, 1 are the job's 4, 5): "; a long list is cut. Empty for no
+  // group.
   std::string prefix() const;
 
-  // The prefix of its keys: split_key(), and its first rank.
+  // Returns the prefix of its keys: split_key(), and its first rank.
   std::string key(const std::string& parent_prefix, int count) const;
 };
 
-// The prefix of a split's keys, new for each split of that name: `count` were made before. It is
-// the same on all ranks of the communicator that is split.
+// Returns the prefix of a split's keys, new for each split of that name; `count` were made before.
+// It is the same on all ranks of the communicator that is split.
 std::string split_key(const std::string& parent_prefix, const std::string& name, int count);
 
-// The group that `rank` of a communicator of `size` ranks, which is `parent` itself, asks for.
-// `place` is its rank there. Throws Error(kInvalidArgument): a rank that isn't one, or is there
-// twice, or this one isn't there; no name.
+// Returns the group that `rank` asks for in `parent`, a communicator of `size` ranks. `place`
+// becomes its rank in the group. Throws Error(kInvalidArgument): a rank that doesn't exist or is
+// there twice, `rank` not among them, no name.
 RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vector<int>& ranks,
                      const SplitOptions& options, int* place);
 
-// The one rule for the buffers of all_gather and reduce_scatter. `part` has one rank's elements,
-// `whole` those of all `size` ranks in rank order. Returns the problem: types or counts that don't
-// fit, or buffers that overlap otherwise than in place (`part` is the part of `rank` in `whole`).
-// Empty: there is none.
+// Checks the buffers of all_gather and reduce_scatter. `part` has one rank's elements, `whole`
+// those of all `size` ranks in rank order. Returns the problem: types or counts that don't fit, or
+// buffers that overlap otherwise than in place (`part` is the part of `rank` in `whole`). Empty:
+// there is none.
 std::string parts_problem(const TensorView& part, const TensorView& whole, int rank, int size);
 
-// The one rule for reductions: what is wrong with this one. Empty: nothing.
+// Returns what is wrong with this reduction. Empty: nothing.
 std::string reduction_problem(DType dtype, ReduceOp op);
 
-// Work that is done already.
+// Returns Work that is done already.
 WorkPtr completed_work();
 
 }  // namespace ddprun

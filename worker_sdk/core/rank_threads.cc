@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// The first exception of all threads.
+// Keeps the first exception of all threads.
 class FirstFailure {
  public:
   void keep(std::exception_ptr failure) {
@@ -67,7 +67,7 @@ void run_thread(WorkerEnv env,
       body(session, *communicator);
     } catch (...) {
       failure.keep(std::current_exception());
-      // No process ends by which the others could know it.
+      // The abort tells the others, for no process ends that they could watch.
       communicator->abort(words_of(std::current_exception()));
     }
   } catch (...) {
@@ -100,7 +100,7 @@ void run_rank_threads(int num_ranks,
       }));
     }
   } catch (...) {
-    // The others find after CommunicatorOptions::init_timeout that one is missing.
+    // The others notice after CommunicatorOptions::init_timeout that one is missing.
     failure.keep(std::current_exception());
   }
   for (std::thread& thread : threads) thread.join();

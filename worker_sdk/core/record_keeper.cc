@@ -41,7 +41,7 @@ std::string failure_object(const OperationFailure& failure) {
                 R"(,"missing_ranks":[)", listed(failure.missing, ","), "]}");
 }
 
-// Wall time of a monotonic one; null where it never was.
+// Converts a monotonic time to wall time; "null" if it is not set.
 std::string time_value(std::int64_t monotonic_ns, std::int64_t offset_ns) {
   return monotonic_ns == 0 ? "null" : std::to_string(monotonic_ns + offset_ns);
 }
@@ -66,7 +66,7 @@ std::string operation_object(const FlightRecorder::Entry& entry, std::int64_t of
                 time_value(entry.on_device.count(), 0), "}");
 }
 
-// An errno; 0: done.
+// Returns an errno; 0: done.
 int write_and_rename(const std::string& path, const std::string& text) {
   const NewFile file = make_new_file(path + ".new-", 0644);
   if (!file.fd) return errno;
@@ -113,7 +113,7 @@ std::string flight_recorder_json(const FlightRecorder& recorder, const WorkerEnv
 }
 
 bool write_flight_recorder(const std::string& path, const std::string& text) {
-  const auto error = std::make_shared<std::atomic<int>>(0);  // second owner: the call
+  const auto error = std::make_shared<std::atomic<int>>(0);  // shared with the call
   const bool returned = returns_before(Deadline::after(kWriteTimeout), [path, text, error] {
     *error = write_and_rename(path, text);
   });
@@ -152,7 +152,7 @@ void RecordKeeper::serve(const std::shared_ptr<AgentChannel>& agent) {
   }
 }
 
-// Whatever thread found it. The agent first: the file may take a while.
+// Called on the thread that found the failure. Tells the agent first: the file may take a while.
 void RecordKeeper::failed(const OperationFailure& failure) {
   std::shared_ptr<AgentChannel> agent;
   {

@@ -16,33 +16,34 @@
 
 namespace ddprun {
 
-// The flight recorder's file (docs/flight-recorder.md has the format): beside the error file
-// ("…/error.json" → "…/flight_recorder.json"), or "rank_3.json" in the directory that
-// DDPRUN_FLIGHT_RECORDER_DIR names. Empty: nowhere.
+// Returns the flight recorder's file (docs/flight-recorder.md has the format): beside the error
+// file ("…/error.json" → "…/flight_recorder.json"), or "rank_3.json" in the directory that
+// DDPRUN_FLIGHT_RECORDER_DIR names. Empty: no file is written.
 std::string flight_recorder_file(const WorkerEnv& env);
 
-// One JSON object. `failure`: why it is written; null: it was asked for. Times are CLOCK_MONOTONIC
-// in the recorder, since 1970 here, by the clocks of now.
+// Returns one JSON object. `failure` is the reason to write it; null: it was asked for. Times are
+// CLOCK_MONOTONIC in the recorder, and since 1970 here; the clocks' present difference converts
+// them.
 std::string flight_recorder_json(const FlightRecorder& recorder, const WorkerEnv& env,
                                  const OperationFailure* failure);
 
-// Writes `text` beside `path` and renames it; the file is there whole or not at all. False, with
-// one warning: it could not be, or the file system didn't answer within 2 s.
+// Writes `text` beside `path` and renames it; the file is there whole or not at all. Returns false,
+// with one warning, if that failed or the file system didn't answer within 2 s.
 bool write_flight_recorder(const std::string& path, const std::string& text);
 
 class RecordKeeper {
  public:
-  // `progress` outlives this; from now on its failures are told here.
+  // `progress` outlives this object; it reports its failures to this object from now on.
   RecordKeeper(const WorkerEnv& env, WorkerProgress& progress);
-  // Ends the thread. It waits for files that are being written, 2 s for each. They are the file
-  // that was asked for and, after it, that of a failure, 4 s in all. It waits 2 s more for each
-  // further communicator that failed meanwhile.
+  // Ends the thread. It waits for files that are being written, 2 s for each: the file that was
+  // asked for, then that of a failure, 4 s in all. It waits 2 s more for each further communicator
+  // that failed meanwhile.
   ~RecordKeeper();
   RecordKeeper(const RecordKeeper&) = delete;
   RecordKeeper& operator=(const RecordKeeper&) = delete;
 
-  // From now on failures are reported to the agent, and a thread waits for its requests. Call it
-  // once. If that thread can't be had, there is a warning, and the agent can't ask.
+  // Reports failures to the agent from now on; a thread waits for the agent's requests. Call it
+  // once. If that thread can't be started, there is a warning, and the agent can't ask.
   void serve(const std::shared_ptr<AgentChannel>& agent);
 
  private:
@@ -55,12 +56,12 @@ class RecordKeeper {
   const std::string file_;  // empty: none is written
 
   std::mutex mutex_;
-  std::shared_ptr<AgentChannel> agent_;  // guarded by mutex_; second owner: the session
+  std::shared_ptr<AgentChannel> agent_;  // guarded by mutex_; shared with the session
 
   std::mutex file_mutex_;
   // Guarded by file_mutex_.
-  bool has_failure_ = false;  // what is asked for doesn't replace that file
-  bool is_written_ = false;   // the last attempt
+  bool has_failure_ = false;  // a failure's file, which a requested one doesn't replace
+  bool is_written_ = false;   // result of the last attempt
 
   UniqueFd stop_;  // an eventfd
   std::thread thread_;

@@ -31,11 +31,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Second connections are made when something is wrong: no time to lose then.
+// Second connections are made after something went wrong, when there is little time.
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
 constexpr milliseconds kAgentRetryInterval{2'000};
-// More than the agents wait for their workers, and the rendezvous for the agents.
+// Longer than the agents wait for their workers, and the rendezvous for the agents.
 constexpr std::chrono::seconds kRecoveryTimeout{30};
 
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
@@ -51,7 +51,8 @@ std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseco
 
 }  // namespace
 
-// A worker's exchange with its agent: progress, the flight recorder, requests. The loop's thread.
+// A worker's exchange with its agent: progress, the flight recorder, requests. Used on the loop's
+// thread.
 class AgentContact {
  public:
   // Training goes on without an agent: if it refuses, or doesn't answer within 5 s, there is a
@@ -64,7 +65,7 @@ class AgentContact {
       log_warning("rank ", env_.rank, ": no progress is reported: the agent does not answer");
     } catch (const Error& error) {
       log_warning("rank ", env_.rank, ": no progress is reported: ", error.what());
-      if (std::exchange(greeted_, nullptr)) return;  // refused
+      if (std::exchange(greeted_, nullptr)) return;  // the agent refused
     }
     next_try_ = Clock::now() + kAgentRetryInterval;
     progress_.on_begin([this] { return try_again(); });
@@ -74,11 +75,12 @@ class AgentContact {
   AgentContact(const AgentContact&) = delete;
   AgentContact& operator=(const AgentContact&) = delete;
 
-  // Null: no agent, or none that answered.
+  // Returns null if there is no agent, or none that answered.
   AgentChannel* channel() { return agent_.get(); }
 
  private:
-  // False: no answer yet. Throws AgentChannel's errors, greeted_ is set where it is a refusal.
+  // Returns false if there is no answer yet. Throws AgentChannel's errors; greeted_ is set if the
+  // agent refuses.
   bool join(Deadline deadline) {
     if (!greeted_) {
       greeted_ = std::make_unique<AgentChannel>(env_.agent_socket, env_.round, env_.local_rank);
@@ -93,7 +95,7 @@ class AgentContact {
     return true;
   }
 
-  // Never waits. False: no more.
+  // Never waits. Returns false if no more tries are needed.
   bool try_again() {
     if (Clock::now() < next_try_) return true;
     next_try_ = Clock::now() + kAgentRetryInterval;
@@ -109,16 +111,16 @@ class AgentContact {
   WorkerProgress& progress_;
 
   RecordKeeper recorder_;
-  // Second owners: the keeper, and the progress, which says when the first step is done.
+  // Shared with the recorder, and with the progress, which says when the first step is done.
   std::shared_ptr<AgentChannel> agent_;
-  std::unique_ptr<AgentChannel> greeted_;  // one that hasn't answered yet
+  std::unique_ptr<AgentChannel> greeted_;  // a channel whose agent hasn't answered yet
   Clock::time_point next_try_{};
 };
 
 NcclLibraries load_nccl_libraries() {
   NcclLibraries libraries;
   libraries.cuda = nccl::load_cuda();
-  nccl::device_identity(*libraries.cuda, 0);  // no GPU: spare the process a library of 200 MB
+  nccl::device_identity(*libraries.cuda, 0);  // throws without a GPU: saves a library of 200 MB
   libraries.nccl = nccl::load_nccl();
   return libraries;
 }
@@ -140,17 +142,17 @@ void Session::wait_for_place() {
 std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
   wait_for_place();
   WorkerEnv env = WorkerEnv::from_environment([](const char* name) { return std::getenv(name); });
-  // Here, before the program has threads: setenv is not safe beside a getenv.
+  // Set here, before the program has threads: setenv is not safe beside a getenv.
   const std::string ras_address = nccl::ras_address(env.run_id, env.master);
   constexpr int kKeepWhatIsSet = 0;
   ::setenv(env::kNcclRasAddr, ras_address.c_str(), kKeepWhatIsSet);
-  // Communicators of groups (Communicator::split) can't wait for each other crosswise then.
+  // With this, communicators of groups (Communicator::split) can't wait for each other in a circle.
   ::setenv(env::kNcclLaunchOrderImplicit, "1", kKeepWhatIsSet);
   return connect(std::move(env), options);
 }
 
 std::unique_ptr<Session> Session::connect(WorkerEnv env, const SessionOptions& options) {
-  // The first connection waits for a store that is starting, the later ones know that it runs.
+  // The first connection waits for a store that is starting; the later ones know that it runs.
   auto connect = [master = env.master, timeout = options.connect_timeout]() mutable {
     return connect_to_store(master, std::exchange(timeout, kSideConnectTimeout));
   };
@@ -196,8 +198,8 @@ bool Session::stop_job(std::string_view reason, int exit_code) {
 
 std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
                                                          const CommunicatorOptions& options) {
-  // Counted in the store: a second Session of this worker, in this process or the next one, goes on
-  // where the first one ended.
+  // The count is in the store: a second Session of this worker, in this process or the next one,
+  // goes on where the first one ended.
   const std::string count = concat(round_prefix_, "communicators/", env_.rank);
   const std::string prefix = concat(round_prefix_, "comm", store_->add(count, 1) - 1);
   BackendVerdict verdict;
@@ -206,7 +208,7 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     store::PrefixStore agreement(prefix + "/backend", store_);
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }
-  // All ranks are there: what follows is the making itself.
+  // All ranks are there, so the time from here on is the making itself.
   const auto made = [this, agreed = Clock::now()](std::unique_ptr<Communicator> communicator) {
     progress_->add_connecting(Clock::now() - agreed);
     return communicator;
@@ -221,7 +223,7 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
                                      });
   }
   if (!verdict.why.empty() && env_.rank == 0) {
-    // Machines without GPUs are meant to be so; a GPU that is left idle is not.
+    // Machines without GPUs are meant to be so; an idle GPU is not.
     const bool idles = verdict.some_have_a_device || std::filesystem::exists("/dev/nvidiactl");
     log_message(idles ? LogLevel::kWarning : LogLevel::kInfo, verdict.why);
   }
@@ -237,7 +239,7 @@ DeviceOffer Session::offer_device(BackendChoice choice) {
     if (!libraries_.cuda) libraries_ = loader_();
     std::string id = nccl::device_identity(*libraries_.cuda, env_.device);
     if (libraries_.check_device) libraries_.check_device(env_.device);
-    constexpr int kTakesSlices = 23007;  // the first that compares UUIDs, not bus ids
+    constexpr int kTakesSlices = 23007;  // the first version that compares UUIDs, not bus ids
     if (libraries_.nccl->version() < kTakesSlices) {
       offer.gpu_id = nccl::gpu_identity(*libraries_.cuda, env_.device);
     }
@@ -316,7 +318,7 @@ std::unique_ptr<Session> Session::recover(std::unique_ptr<Communicator> failed) 
   if (!next->offer_recovery()) {
     log_warning("rank ", next->rank(), ": the agent took no further offer to go on in place");
   }
-  failed.reset();  // waits for its abort
+  failed.reset();  // its destructor waits for its abort
   return next;
 }
 

@@ -27,17 +27,17 @@ class CudaApi;
 class NcclApi;
 }  // namespace nccl
 
-// The libraries of the nccl backend. Second owners: the communicators made from them.
+// The libraries of the nccl backend, shared with the communicators made from them.
 struct NcclLibraries {
   std::shared_ptr<nccl::CudaApi> cuda;
   std::shared_ptr<nccl::NcclApi> nccl;
-  // Throws Error(kUnsupported) where the program's own code can't run on a device, which is then
-  // none of this rank's. Empty: it can on all.
+  // Throws Error(kUnsupported) if the program's own code can't run on this device; the rank then
+  // has no device. Empty: it can run on all.
   std::function<void(int device)> check_device{};
 };
 
-// Throws Error(kUnsupported) that says what is missing. Called at most once per session, and not by
-// one that goes on in place of another (Session::recover).
+// Throws Error(kUnsupported), which says what is missing. Called at most once per session; a
+// session of Session::recover() takes over the libraries and doesn't call it.
 using NcclLoader = std::function<NcclLibraries()>;
 
 // The machine's own CUDA runtime and NCCL (nccl/loader.h).
@@ -49,33 +49,33 @@ using StoreFactory = std::function<std::unique_ptr<store::Store>()>;
 struct SessionOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the store answers
   std::chrono::milliseconds store_timeout{300'000};   // deadline of each call of store()
-  // Called when a communicator may be NCCL's. A program that needs more than CUDA and NCCL says so
-  // here: what it throws is why this rank has no GPU of its own.
+  // Called when a communicator may be NCCL's. A program that needs more than CUDA and NCCL checks
+  // it here: the error it throws is why this rank has no GPU of its own.
   NcclLoader nccl_loader = load_nccl_libraries;
 };
 
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout = kDefaultTimeout;       // default deadline of each operation
   std::chrono::milliseconds init_timeout = kDefaultTimeout;  // until all ranks have joined
-  // nccl only: for good, whatever Communicator::follow_stream() says later. Default: until then the
-  // legacy default stream.
+  // nccl only: tells the caller's stream for good, so Communicator::follow_stream() has no effect.
+  // Empty: the legacy default stream, until follow_stream().
   CurrentStream current_stream{};
   // nccl only: Work::wait() also blocks the calling thread until the result is there.
   bool blocking_wait = false;
-  // nccl only (host compares them always): before each collective the ranks compare their calls,
-  // and where they differ Error(kProtocol) says how, on every rank (checked_communicator.h). Slow,
-  // for finding errors. Also where DDPRUN_DEBUG=collectives; the same on every rank.
+  // nccl only (host compares them always): before each collective the ranks compare their calls. If
+  // they differ, every rank gets Error(kProtocol), which says how (checked_communicator.h). Slow,
+  // for finding errors. DDPRUN_DEBUG=collectives sets it, too. The same on every rank.
   bool compare_calls = false;
   NcclConfig nccl_config{};  // nccl only; the same on every rank
 };
 
-// One thread at a time.
+// Used by one thread at a time.
 class Session {
  public:
-  // In a spare's worker under --prewarm: waits until the node has a place in a round, and puts that
-  // into the environment. Else it returns at once. from_env() does so, too; a program that looks at
-  // the environment before (WORLD_SIZE: is there a launcher?) calls it first. Throws
-  // Error(kUnavailable) or Error(kTimeout) where there is no agent that gives one.
+  // Waits, in a spare's worker under --prewarm, until the node has a place in a round, and puts
+  // that into the environment. Otherwise it returns at once. from_env() does so, too; a program
+  // that reads the environment before (WORLD_SIZE: is there a launcher?) calls it first. Throws
+  // Error(kUnavailable) or Error(kTimeout) if no agent gives a place.
   static void wait_for_place();
 
   // Reads the environment and connects to the store. Sets NCCL_RAS_ADDR (one per job) and
@@ -85,11 +85,12 @@ class Session {
   // store answers.
   static std::unique_ptr<Session> from_env(const SessionOptions& options = {});
 
-  // The same with the environment given: nothing of the process' own is read or set.
+  // The same with a given environment: the process' own is neither read nor set.
   static std::unique_ptr<Session> connect(WorkerEnv env, const SessionOptions& options = {});
 
-  // The same with everything given, for one that never recovers: `connect` is called once here and
-  // again whenever a second thread needs a connection. `loader` when a communicator may be NCCL's.
+  // The same with everything given, for a session that never recovers. `connect` is called here,
+  // and again whenever a second thread needs a connection. `loader` is called when a communicator
+  // may be NCCL's.
   Session(WorkerEnv env, StoreFactory connect, NcclLoader loader = load_nccl_libraries);
   ~Session();
   Session(const Session&) = delete;
@@ -99,48 +100,49 @@ class Session {
   int rank() const { return env_.rank; }
   int world_size() const { return env_.world_size; }
 
-  // Keys for the program's own use, fresh in each round; the SDK's lie elsewhere.
+  // The store for the program's own keys, fresh in each round. The SDK's keys lie elsewhere.
   store::Store& store() { return *user_store_; }
 
-  // How far this worker is: tell it each step (WorkerProgress::begin_step) and what isn't training
-  // (set_phase), so that a hang is told from a long step. Without an agent it is told to nobody.
+  // How far this worker is. Tell it each step (WorkerProgress::begin_step) and each phase that
+  // isn't training (set_phase), so that a hang is told from a long step. Without an agent nobody
+  // reads it.
   WorkerProgress& progress() { return *progress_; }
 
-  // To be called at the beginning of each step (1, 2, …, counted over restarts), on every rank.
-  // False: the step begins (WorkerProgress::begin_step). True, on all ranks at the same step: the
-  // job is about to lose a node or its time. Then save what is needed to go on from the end of the
-  // step before, and exit with 75 (ExitCode::kRetryable), soon: progress().stop_deadline(). Costs a
-  // look at a word of memory; a round trip to the store for each step once a stop is asked for.
-  // `finish_device`, if any, is called then, before: it returns when the device has done all that
-  // was started. Without it, ranks whose hosts run ahead of their GPUs can miss the boundary. A
-  // store that fails or doesn't answer costs the agreement, two times 5 s and a warning: false.
+  // Call it at the beginning of each step (1, 2, …, counted over restarts), on every rank. False:
+  // the step begins (WorkerProgress::begin_step). True, on all ranks at the same step: the job is
+  // about to lose a node or its time. Then save the state at the end of the step before, and exit
+  // with 75 (ExitCode::kRetryable) before progress().stop_deadline(). It reads one word of memory;
+  // once a stop is asked for, each step costs a round trip to the store. Before that round trip it
+  // calls `finish_device`, if any, which returns when the device has done all that was started.
+  // Without it, ranks whose hosts run ahead of their GPUs can miss the boundary. If the store fails
+  // or doesn't answer, it returns false after two times 5 s and a warning.
   bool should_stop(std::uint64_t step, const std::function<void()>& finish_device = {});
 
-  // Ask for what only a worker can know. Either this node is faulty, and the round goes on without
-  // it. Or the job shall end with `exit_code` (1 … 255). The agent ends this process soon after.
-  // False: no agent took it.
+  // exclude_node() reports that this node is faulty; the round goes on without it. stop_job() ends
+  // the job with `exit_code` (1 … 255). The agent ends this process soon after. False: no agent
+  // took the request.
   bool exclude_node(std::string_view reason);
   bool stop_job(std::string_view reason, int exit_code = 1);
 
-  // Recovery in place (docs/inplace.md): with --recovery=inplace the ranks that live when one has
-  // died go on as they are. They say before that they can; where one hasn't, the job restarts as
-  // ever. False: it isn't asked for, or no agent took it; the program runs as without.
+  // Offers recovery in place (docs/inplace.md): with --recovery=inplace the ranks that live when
+  // one has died go on as they are. All ranks must offer it before; otherwise the job restarts as
+  // usual. False: it isn't asked for, or no agent took it; the program runs as without.
   bool offer_recovery();
 
-  // Whether Error(kPeerLost) of an operation may be answered with recover(): the offer was taken.
-  // Ranks may differ in it: what is collective goes by env().recovers_in_place instead.
+  // Returns whether Error(kPeerLost) of an operation may be answered with recover(): the offer was
+  // taken. Ranks may differ in it; collective decisions use env().recovers_in_place instead.
   bool may_recover() const { return offers_recovery_; }
 
-  // If may_recover(), call it after Error(kPeerLost) on every rank that lives. It aborts `failed`
-  // (null: none) and waits until the agent gives this rank its place in the next round. It returns
-  // that round's session, which has offered recovery again. Ranks are new: whoever is left, in the
-  // same order, numbered from 0; the device stays, and so do CUDA and NCCL. The environment's
-  // variables stay, too: env() has the new ones. First destroy all that uses a communicator of this
+  // Recovers from Error(kPeerLost). If may_recover(), every rank that lives calls it. It aborts
+  // `failed` (null: none) and waits until the agent gives this rank its place in the next round. It
+  // returns that round's session, which has offered recovery again. The ranks that are left get new
+  // numbers from 0, in the same order. The device, CUDA and NCCL stay. The environment's variables
+  // stay, too: env() has the new values. First destroy all that uses a communicator of this
   // session: groups, buffers, DistributedDataParallel, Checkpoint; and its other communicators.
   // `failed` is destroyed here, whether this returns or throws. Its operations have left the device
   // by then: allocate nothing on the device between the error and the end of this call. Throws
-  // Error: the job doesn't go on in place; the process must exit with a failure, to be started
-  // again.
+  // Error if the job doesn't go on in place; the process must then exit with a failure, to be
+  // started again.
   std::unique_ptr<Session> recover(std::unique_ptr<Communicator> failed);
 
   // Collective: every rank calls it in the same order with the same choice. Each communicator has a
@@ -166,18 +168,18 @@ class Session {
   const StoreFactory connect_;
   const NcclLoader loader_;
   const std::string round_prefix_;             // "ddprun/<round>/"
-  const std::shared_ptr<store::Store> store_;  // the raw connection; second owners: views of it
+  const std::shared_ptr<store::Store> store_;  // the raw connection, shared with views of it
   const std::unique_ptr<store::Store> user_store_;
 
-  // Second owners: the communicators, which count their operations.
+  // Shared with the communicators, which count their operations in it.
   const std::shared_ptr<WorkerProgress> progress_;
   const std::unique_ptr<StopBoundary> stop_;
   const std::unique_ptr<AgentContact> agent_;
 
-  std::optional<SessionOptions> options_;  // as connect() had them
+  std::optional<SessionOptions> options_;  // those given to connect()
   bool offers_recovery_ = false;
 
-  NcclLibraries libraries_;  // loaded when first needed, or those of the session before
+  NcclLibraries libraries_;  // loaded when first needed, or taken over from the session before
 };
 
 }  // namespace ddprun

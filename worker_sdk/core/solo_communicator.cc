@@ -89,7 +89,7 @@ class SoloCommunicator : public Communicator {
   void abort(std::string_view) override { aborted_ = true; }
 
  private:
-  // Null in a group.
+  // Returns null in a group.
   WorkPtr done() {
     if (aborted_) throw Error(ErrorCode::kAborted, "abort() was called on this communicator");
     return group_.is_open() ? nullptr : completed_work();

@@ -35,11 +35,11 @@ namespace ddprun {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kMaxSpawned = 4096;  // ranks of one machine
-// From a rank's loss of a peer until that peer has ended, or said why.
+constexpr int kMaxSpawned = 4096;  // ranks on one machine
+// After a rank has lost a peer, the parent waits this long for the peer's end, or for its reason.
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
-constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replaced or removed
+constexpr char kProgram[] = "/proc/self/exe";  // also if the program's file was removed
 // A rank writes kReached to its pipe when it has reached spawn(). Then comes at most one failure:
 // the code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the
 // parent need not read before the rank's end.
@@ -51,12 +51,13 @@ constexpr std::size_t kMaxText = 4000;
 std::atomic<int> num_calls{0};
 std::atomic<bool> is_under_way{false};
 
-// It is global, since a signal's handler has no other way to know it.
+// It is global, because a signal handler has no other way to find it.
 std::atomic<int> pipe_of_handler{-1};
 
-// SIGINT and SIGTERM as something to wait for. Takes them from the program's own handlers as long
-// as it lives. One that the program ignores stays ignored. But SIGCHLD gets its default then, since
-// the kernel would forget how children ended. At most one at a time in a process.
+// Makes SIGINT and SIGTERM events to wait for. While it lives, it replaces the program's own
+// handlers for them. A signal that the program ignores stays ignored. An ignored SIGCHLD gets its
+// default, since the kernel would forget how children ended. At most one object at a time in a
+// process.
 class ParentSignals {
  public:
   ParentSignals() : pipe_(make_pipe(O_NONBLOCK)) {
@@ -74,7 +75,7 @@ class ParentSignals {
     plain.sa_handler = SIG_DFL;
     ::sigaction(SIGCHLD, &plain, nullptr);
   }
-  // The program's handlers are back.
+  // Restores the program's handlers.
   ~ParentSignals() {
     ::sigaction(SIGINT, &interrupt_, nullptr);
     ::sigaction(SIGTERM, &terminate_, nullptr);
@@ -87,7 +88,7 @@ class ParentSignals {
   // Readable when there is a signal to take().
   int fd() const { return pipe_.read_end.get(); }
 
-  // The next one that came; 0: none. Never blocks.
+  // Returns the next signal that came; 0: none. Never blocks.
   int take() {
     char byte = 0;
     return ::read(fd(), &byte, 1) == 1 ? byte : 0;
@@ -98,14 +99,14 @@ class ParentSignals {
     const int saved = errno;
     const char byte = static_cast<char>(signal_number);
     if (::write(pipe_of_handler.load(), &byte, 1) < 0) {
-      // Full: so many signals are waiting already.
+      // The pipe is full: enough signals wait already.
     }
     errno = saved;
   }
 
   const Pipe pipe_;
   struct sigaction interrupt_ {
-  }, terminate_{}, child_{};  // the program's
+  }, terminate_{}, child_{};  // the program's handlers
 };
 
 std::vector<std::string> own_arguments() {
@@ -130,15 +131,16 @@ struct RankEnd {
   std::optional<ErrorCode> code;  // of the Error that it threw
 };
 
-// A rank: this program once more. One thread: the kernel ends the rank when the thread that started
-// it ends.
+// A rank: this program started once more. One thread uses it: the kernel ends the rank when the
+// thread that started it ends.
 class RankProcess {
  public:
-  // Starts /proc/self/exe with this process' arguments, `environment` and DDPRUN_SPAWN =
-  // "<call> <rank> <descriptor>". Default signals, the caller's mask. Throws Error: no process, no
-  // descriptor.
+  // Starts /proc/self/exe with this process' arguments, `environment` and DDPRUN_SPAWN = "<call>
+  // <rank> <descriptor>". The rank has default signal handlers and the caller's signal mask. Throws
+  // Error: no process, no descriptor.
   RankProcess(int call, int rank, Environment environment) : rank_(rank) {
-    // Non-blocking: a child of the rank's own may hold the other end open when the rank has ended.
+    // Non-blocking: a child process of the rank may hold the other end open after the rank has
+    // ended.
     Pipe pipe = make_pipe(O_NONBLOCK);
     report_ = std::move(pipe.read_end);
     const int rank_end = pipe.write_end.get();
@@ -157,7 +159,7 @@ class RankProcess {
     }
   }
   RankProcess(RankProcess&&) = default;
-  // One that has not been reaped is killed.
+  // Kills the rank if it has not been reaped.
   ~RankProcess() {
     if (!is_running()) return;
     signal(SIGKILL);
@@ -167,11 +169,11 @@ class RankProcess {
   int rank() const { return rank_; }
   bool is_running() const { return child_.pidfd.valid(); }
   int pidfd() const { return child_.pidfd.get(); }  // readable once it has ended
-  void signal(int signal_number) {                  // nothing where it has ended
+  void signal(int signal_number) {                  // no effect if it has ended
     if (is_running()) ::kill(child_.pid, signal_number);
   }
 
-  // After pidfd() was readable.
+  // Call it after pidfd() was readable.
   RankEnd reap() {
     siginfo_t info{};
     int result;
@@ -187,7 +189,7 @@ class RankProcess {
     if (said.size() > 1) {
       if (said[1] != kNoCode) end.code = static_cast<ErrorCode>(said[1] - '0');
       end.text = "failed: " + said.substr(2);
-    } else if (result != 0) {  // a handler of the program's reaps children that are not its own
+    } else if (result != 0) {  // the program has a handler that reaps all children
       end.text = "ended, and something else in this program took its exit status (waitpid)";
     } else if (info.si_code != CLD_EXITED) {
       end.text = "was ended by " + signal_name(info.si_status);
@@ -207,15 +209,15 @@ class RankProcess {
  private:
   int rank_;
   Child child_;
-  UniqueFd report_;  // what the rank says
+  UniqueFd report_;  // the rank's report
 };
 
-// The rank's side.
+// A rank's side of spawn(): the values of its DDPRUN_SPAWN.
 struct SpawnMarker {
   int call, rank, report_fd;
 };
 
-// This process' marker; nullopt: spawn() of this program didn't start it. Throws
+// Returns this process' marker; nullopt: spawn() of this program didn't start it. Throws
 // Error(kInvalidArgument) if the variable has been tampered with.
 std::optional<SpawnMarker> find_spawn_marker() {
   const char* text = std::getenv(env::kSpawn);
@@ -296,7 +298,7 @@ void check_call(const std::function<void(int)>& function, int num_ranks,
   }
 }
 
-// The ranks under way, and what ends them.
+// The ranks under way, and the rules that end them.
 class Gang {
  public:
   Gang(std::vector<RankProcess> ranks, std::chrono::milliseconds grace)
@@ -340,7 +342,7 @@ class Gang {
     for (const RankProcess& rank : ranks_) {
       if (rank.is_running()) events.push_back({rank.pidfd(), POLLIN, 0});
     }
-    // There is no limit as long as the ranks work. There is one from the first failure on.
+    // As long as the ranks work there is no limit. After the first failure there is one.
     const auto& end = kill_at_ ? kill_at_ : cause_by_;
     const int limit = end ? Deadline(*end).poll_timeout_ms() : -1;
     if (::poll(events.data(), events.size(), limit) < 0 && errno != EINTR) {
@@ -348,8 +350,8 @@ class Gang {
     }
   }
 
-  // A rank that lost a peer is not the cause. The peer may still unwind, and gets kCauseWait to
-  // report its failure.
+  // Notes a failure. A rank that lost a peer is not the cause: the peer may still unwind, and gets
+  // kCauseWait to report its own failure.
   void failed(int rank, RankEnd end) {
     const bool is_cause = end.code != ErrorCode::kPeerLost;
     if (!first_ || (is_cause && cause_by_)) first_.emplace(rank, std::move(end));
@@ -374,7 +376,7 @@ class Gang {
   std::vector<RankProcess> ranks_;
   const std::chrono::milliseconds grace_;
   std::optional<std::pair<int, RankEnd>> first_;
-  std::optional<Clock::time_point> cause_by_;  // first_ is a rank that lost a peer
+  std::optional<Clock::time_point> cause_by_;  // set if first_ is a rank that lost a peer
   std::optional<Clock::time_point> kill_at_;
   int signal_ = 0;
   SignalEcho echo_;
@@ -415,7 +417,7 @@ void spawn(const std::function<void(int rank)>& function, int num_ranks,
            const SpawnOptions& options) {
   const int call = ++num_calls;
   if (const auto marker = find_spawn_marker()) {
-    if (marker->call != call) return;  // the parent has done that one
+    if (marker->call != call) return;  // the parent has done this call before
     run_rank(function, *marker);
   }
   check_call(function, num_ranks, options);

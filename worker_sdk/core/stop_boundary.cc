@@ -26,11 +26,12 @@ constexpr int kMaxFailures = 2;
 
 bool StopAgreement::reached(store::Store& store, std::uint64_t step) {
   if (!posted_) {
-    posted_ = true;  // whether it arrives or not: never twice
-    // The last one knows that all look from now on, and that none has begun a later step than this.
+    posted_ = true;  // set before the request, so that it is never sent twice
+    // The last rank knows that all check the boundary from now on, and that none has begun a later
+    // step.
     if (store.add(posted_key_, 1) == world_size_) {
-      // add() has a reply, set() has none. So the boundary is there before this rank takes part in
-      // the step.
+      // add() waits for a reply, set() doesn't. So the boundary is stored before this rank takes
+      // part in the step.
       store.add(boundary_key_, static_cast<std::int64_t>(step + 1));
       boundary_ = step + 1;
     }

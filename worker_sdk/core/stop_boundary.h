@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step at which this job is left: the ranks' StopAgreement over a connection of its own, which
-// a time-out ends. Owned by Session. The loop's thread.
+// The step at which all ranks leave this job: the ranks' StopAgreement over a separate connection,
+// which a time-out closes. Owned by Session, used on the loop's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace ddprun {
 
-// All ranks leave at the same step boundary, without a rank ever waiting for another. Keys and
-// argument: docs/internals/agent-socket.md.
+// Lets all ranks leave at the same step boundary, without a rank ever waiting for another.
+// docs/internals/agent-socket.md has the keys and the argument.
 class StopAgreement {
  public:
   StopAgreement(int round, int world_size)
@@ -24,9 +24,9 @@ class StopAgreement {
         boundary_key_("ddprun/" + std::to_string(round) + "/stop/boundary"),
         world_size_(world_size) {}
 
-  // At the beginning of each step while a stop is asked for: O(1) requests, nobody is waited for.
-  // True: `step` is the boundary or beyond it; don't begin it. `store`: the round's, as all ranks
-  // see it. Throws its errors; may be called again, with another connection.
+  // Called at the beginning of each step while a stop is asked for: O(1) requests, no wait for
+  // other ranks. True: `step` is the boundary or beyond it; don't begin it. `store` is the round's,
+  // as all ranks see it. Throws its errors; may be called again, with another connection.
   bool reached(store::Store& store, std::uint64_t step);
 
  private:
@@ -38,7 +38,7 @@ class StopAgreement {
 
 class StopBoundary {
  public:
-  // `connect`: to the round's store. The references outlive this object.
+  // `connect` opens a connection to the round's store. The references outlive this object.
   StopBoundary(const WorkerEnv& env, std::function<std::unique_ptr<store::Store>()> connect,
                const WorkerProgress& progress)
       : rank_(env.rank),
@@ -46,10 +46,10 @@ class StopBoundary {
         progress_(progress),
         agreement_(env.round, env.world_size) {}
 
-  // At the beginning of each step once a stop is asked for. True: `step` is the boundary or beyond
-  // it. False: it isn't, or the agreement was given up, with a warning. It is given up after two
-  // failures of the store of at most 5 s each, or one to connect. Then the agent stops the workers
-  // in the end.
+  // Called at the beginning of each step once a stop is asked for. True: `step` is the boundary or
+  // beyond it. False: it isn't, or the agreement was given up, with a warning. That happens after
+  // two failures of the store of at most 5 s each, or one to connect. The agent then stops the
+  // workers in the end.
   bool reached(std::uint64_t step);
 
  private:

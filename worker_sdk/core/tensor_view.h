@@ -65,7 +65,7 @@ struct TensorView {
 
   std::size_t size_bytes() const { return count * size_of(dtype); }
 
-  // False where size_bytes() would overflow, or the dtype is none: no such buffer exists.
+  // False if size_bytes() would overflow or the dtype is unknown: no such buffer exists.
   bool is_possible() const {
     return size_of(dtype) > 0 && count <= kMaxBufferBytes / size_of(dtype);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a worker's environment; collects problems instead of stopping at the first.
+// Reads a worker's environment. It collects all problems instead of stopping at the first.
 #include "worker_sdk/core/worker_env.h"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ class Reader {
     return value.value_or("");
   }
 
-  // A decimal in [low, high]. `fallback`: what an unset variable means; nullopt: it must be set.
-  // nullopt when there is a problem, which is then noted.
+  // Returns a decimal in [low, high]. `fallback` is the value of an unset variable; nullopt: it
+  // must be set. Returns nullopt after a problem, which is noted.
   std::optional<int> number(const char* name, int low, int high, std::optional<int> fallback) {
     const auto value = text(name);
     if (!value || value->empty()) {
@@ -45,7 +45,7 @@ class Reader {
     return std::nullopt;
   }
 
-  // Notes a problem where one of the words is none of `known`.
+  // Notes a problem if one of the words is none of `known`.
   void require_known(const char* name, const std::vector<std::string>& words,
                      const std::vector<std::string>& known) {
     for (const std::string& each : words) {
@@ -54,7 +54,7 @@ class Reader {
     }
   }
 
-  // Notes a contradiction between two variables that were both read well.
+  // Notes a contradiction between two variables that were both read without a problem.
   void require_below(const char* name, std::optional<int> value, const char* bound_name,
                      std::optional<int> bound) {
     if (!value || !bound || *value < *bound) return;

@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// At `address`, in the place of what is there; nullptr: anywhere.
+// Maps a page at `address`, in place of the mapping there; nullptr: anywhere.
 ProgressPage* map(int fd, int flags, void* address = nullptr) {
   if (address != nullptr) flags |= MAP_FIXED;
   void* mapped = ::mmap(address, kProgressPageBytes, PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -45,7 +45,7 @@ constexpr ProgressPage::Word ProgressPage::*kSumWords[] = {
 
 }  // namespace
 
-// Shared, so that move_to() can have a second view of it.
+// The memory is shared, so that move_to() can have a second view of it.
 WorkerProgress::WorkerProgress(std::size_t num_recorded)
     : page_(map(-1, MAP_SHARED | MAP_ANONYMOUS)),
       recorder_(std::make_unique<FlightRecorder>(num_recorded, page_->operations)) {
@@ -58,8 +58,8 @@ WorkerProgress::WorkerProgress(const UniqueFd& memory)
       recorder_(
           std::make_unique<FlightRecorder>(FlightRecorder::kDefaultCapacity, page_->operations)) {}
 
-// Other threads may be counting collectives. Theirs go to the old page until page_ is the new one.
-// Counts that came after the old ones were copied are added then.
+// Other threads may be counting collectives. Their counts go to the old page until page_ is the new
+// one. Counts that came after the copy of the old ones are added at the end.
 void WorkerProgress::move_to(const UniqueFd& memory) {
   ProgressPage* fresh = map_checked(memory);
   constexpr std::size_t kOneMoreView = 0;
@@ -90,7 +90,7 @@ void WorkerProgress::move_to(const UniqueFd& memory) {
   recorder_->publish();
   unmap(old);
   unmap(fresh);
-  first_ended_ = false;  // it was told to nobody
+  first_ended_ = false;  // the first step was reported to no agent
 }
 
 WorkerProgress::~WorkerProgress() { unmap(page_); }
@@ -98,7 +98,7 @@ WorkerProgress::~WorkerProgress() { unmap(page_); }
 void WorkerProgress::begin_step(std::uint64_t step) {
   if (!numbered_) {
     numbered_ = true;
-    in_step_ = false;  // a counted one: its number means nothing here
+    in_step_ = false;  // a counted step's number means nothing here
     page_->own_count = 0;
     page_->steps_done = 0;
   }
@@ -184,7 +184,7 @@ void WorkerProgress::on_operation_failed(std::function<void(const OperationFailu
   failed_ = std::move(call);
 }
 
-// One after the other: the call writes one file.
+// Failures are reported one after the other: the call writes one file.
 void WorkerProgress::operation_failed(const OperationFacts& facts, const Error& error,
                                       std::vector<int> missing, int size,
                                       std::chrono::milliseconds waited) {

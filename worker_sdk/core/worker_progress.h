@@ -28,28 +28,29 @@ struct StepParts {
   std::chrono::nanoseconds step{0};  // from one step's begin to the next one's
   std::chrono::nanoseconds forward{0}, backward{0};
   std::chrono::nanoseconds communication{0};
-  std::chrono::nanoseconds exposed{0};  // of it: nothing hid it
-  std::chrono::nanoseconds loader{0};   // before the step: waiting for its data
-  std::uint64_t bytes = 0;              // that it communicated
+  std::chrono::nanoseconds exposed{0};  // the part of communication that nothing hid
+  std::chrono::nanoseconds loader{0};   // time before the step, waiting for its data
+  std::uint64_t bytes = 0;              // communicated in the step
 };
 
-// Steps and phases are one thread's business, the loop's; the rest may be called from any thread.
+// The loop's thread alone tells steps and phases; the rest may be called from any thread.
 class WorkerProgress {
  public:
-  // A page that nobody reads. The recorder holds so many operations; 0: none.
+  // Uses a page that nobody reads. The recorder holds `num_recorded` operations; 0: none.
   explicit WorkerProgress(std::size_t num_recorded = 2'000);
-  // The agent's page. Throws Error(kSystem), Error(kProtocol) where it is none of this version.
+  // Uses the agent's page. Throws Error(kSystem), or Error(kProtocol) if it is none of this
+  // version.
   explicit WorkerProgress(const UniqueFd& memory);
 
-  // From a page that nobody reads to the agent's, with all that is in it; the loop's thread. Throws
-  // as the constructor does, and stays where it is then.
+  // Moves from a page that nobody reads to the agent's, with its contents. The loop's thread calls
+  // it. Throws as the constructor does, and then keeps the old page.
   void move_to(const UniqueFd& memory);
   ~WorkerProgress();
   WorkerProgress(const WorkerProgress&) = delete;
   WorkerProgress& operator=(const WorkerProgress&) = delete;
 
-  // Step `step` ≥ 1 of the job, counted over restarts, begins; the one before it is done. Phase:
-  // train.
+  // Says that step `step` ≥ 1 of the job, counted over restarts, begins; the one before it is done.
+  // The phase becomes train.
   void begin_step(std::uint64_t step);
   void end_step();
 
@@ -69,20 +70,20 @@ class WorkerProgress {
   // thread.
   void add_parts(const StepParts& parts);
 
-  // `call` comes once, at the end of the first step. `step` is 0 if the loop tells no numbers.
-  // `connecting`: the sum of add_connecting() until then.
+  // Sets the call for the end of the first step; it comes once. `step` is 0 if the loop doesn't
+  // number its steps. `connecting` is the sum of add_connecting() until then.
   void on_first_step(
       std::function<void(std::uint64_t step, std::chrono::nanoseconds connecting)> call) {
     first_step_ = std::move(call);
   }
 
-  // Called at the beginning of each step until it returns false.
+  // Sets a call for the beginning of each step, until it returns false.
   void on_begin(std::function<bool()> call) { begun_ = std::move(call); }
 
-  // The training waited so long for its data.
+  // Adds the time that the training waited for its data.
   void add_loading(std::chrono::nanoseconds waited);
 
-  // Making a communicator took so long, from the moment at which all of its ranks were there.
+  // Adds the time to make a communicator, from the moment at which all of its ranks were there.
   void add_connecting(std::chrono::nanoseconds spent) { connecting_ += spent.count(); }
 
   void collective_begun(CollectiveKind kind);
@@ -91,17 +92,17 @@ class WorkerProgress {
   // The last operations of all communicators.
   FlightRecorder& recorder() { return *recorder_; }
 
-  // Called with the first failure of each communicator that is a time-out, a lost peer or ranks
-  // that made different calls. The thread that found it calls. null: nobody does.
+  // Sets the call for the first failure of each communicator that is a time-out, a lost peer or
+  // ranks that made different calls. The thread that found it calls. null: nothing is called.
   void on_operation_failed(std::function<void(const OperationFailure&)> call);
   void operation_failed(const OperationFacts& facts, const Error& error, std::vector<int> missing,
                         int size, std::chrono::milliseconds waited);
 
-  StopRequest stop_request() const;         // of the agent
-  Clock::time_point stop_deadline() const;  // when it will stop the workers
+  StopRequest stop_request() const;         // the agent's
+  Clock::time_point stop_deadline() const;  // when the agent will stop the workers
 
-  // The agent says that a worker of this round has died and that the others may go on in place
-  // (docs/inplace.md). It stays so: the next round has a page of its own.
+  // Returns whether the agent says that a worker of this round has died and that the others may go
+  // on in place (docs/inplace.md). It stays true: the next round has a page of its own.
   bool peer_lost() const;
 
   const ProgressPage& page() const { return *page_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every pair of ranks has four streams: a worker's updates to an owner, the owner's answers back,
-// and the same the other way round. Each stream has one thread at either end; updates and answers
-// travel over communicators of their own, for messages are matched by their order.
+// and the same in the other direction. Each stream has one thread at either end. Updates and
+// answers travel over separate communicators, for messages are matched by their order.
 #include "worker_sdk/ddp/async_parameters.h"
 
 #include <algorithm>
@@ -26,16 +26,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// In front of each message's values.
+// Precedes each message's values.
 struct Header {
-  std::uint32_t has_left = 0;  // of an update: the worker does no more steps
+  std::uint32_t has_left = 0;  // in an update: the worker does no more steps
   std::uint32_t padding = 0;
-  std::uint64_t lead = 0;  // of an answer: the worker's
+  std::uint64_t lead = 0;  // in an answer: the worker's lead
   std::uint64_t unused[6] = {};
 };
 static_assert(sizeof(Header) == 64);
 
-// A header and the values of one part, in one piece of memory.
+// A header and the values of one part, in one contiguous block.
 class Message {
  public:
   explicit Message(std::size_t num_values)
@@ -54,7 +54,7 @@ class Message {
   std::vector<char> bytes_;  // from operator new: aligned for both
 };
 
-// A communicator that several threads start operations on: one at a time does.
+// A communicator on which several threads start operations, one thread at a time.
 class SharedWire {
  public:
   explicit SharedWire(std::unique_ptr<Communicator> communicator)
@@ -92,10 +92,10 @@ std::unique_ptr<Communicator> split_off(Communicator& communicator, const char* 
   return communicator.split(all, {.name = name});
 }
 
-// "milliseconds::max()" for "never", and what a clock can be added to.
+// Replaces milliseconds::max() ("never") by a time that can be added to a clock's time.
 constexpr milliseconds kNever = std::chrono::hours(24 * 365 * 100);
 
-// How long as many steps as the staleness, and `more`, may take.
+// Returns the time limit of `staleness` + `more` steps.
 milliseconds steps_time(const AsyncOptions& options, std::uint64_t more) {
   constexpr std::uint64_t kForEver = 1'000'000;
   const auto steps = static_cast<std::int64_t>(std::min(options.staleness, kForEver) + more);
@@ -112,8 +112,8 @@ class AsyncParameters::Impl {
         size_(communicator.size()),
         num_values_(num_values),
         part_((num_values + static_cast<std::size_t>(size_) - 1) / static_cast<std::size_t>(size_)),
-        // The slowest may have to do so many steps before an answer can come, and then the rank
-        // that got it does one.
+        // Before an answer can come, the slowest rank may have to do `staleness` + 1 steps. Then
+        // the rank that got the answer does one.
         answer_timeout_(steps_time(options, 2)),
         update_timeout_(steps_time(options, 3)),
         values_(part_) {
@@ -213,13 +213,13 @@ class AsyncParameters::Impl {
   }
   std::size_t count_of(int owner) const { return begin_of(owner + 1) - begin_of(owner); }
 
-  // The last parts may be shorter: the rest is zeros.
+  // Copies one owner's part. The last parts may be shorter: the rest is zeros.
   void copy_part(std::span<const float> from, int owner, std::span<float> to) const {
     const auto part = from.subspan(begin_of(owner), count_of(owner));
     std::fill(std::copy(part.begin(), part.end(), to.begin()), to.end(), 0.0F);
   }
 
-  // A thread of its own for each peer: takes its updates and answers them until it has left.
+  // Runs on a separate thread for each peer: takes its updates and answers them until it has left.
   void serve(int peer) {
     try {
       for (bool is_over = false; !is_over;) {
@@ -234,14 +234,14 @@ class AsyncParameters::Impl {
     }
   }
 
-  // Any thread. Returns when the message to `worker` has what it may read.
+  // Waits until `worker` may read the values, and has put them into its message. Any thread.
   void answer(int worker, Message& update) {
     std::unique_lock lock(mutex_);
     const bool has_left = update.header().has_left != 0;
     const std::vector<int>& released =
         has_left ? shard_->leave(worker) : shard_->push(worker, update.values());
     last_push_ = Clock::now();
-    // All of them see this moment, whenever their threads run again.
+    // All of them get the values of this moment, even if their threads run later.
     for (const int each : released) {
       Message& to = each == rank_ ? of(from_owner_, rank_) : of(to_worker_, each);
       std::copy(shard_->values().begin(), shard_->values().end(), to.values().begin());
@@ -250,7 +250,7 @@ class AsyncParameters::Impl {
     }
     changed_.notify_all();
     while (!answered_[static_cast<std::size_t>(worker)] && !failure_) {
-      // The slowest has that long for each of its steps.
+      // The slowest rank has this time for each of its steps.
       const Clock::time_point limit = last_push_ + options_.timeout;
       if (changed_.wait_until(lock, limit) == std::cv_status::timeout &&
           Clock::now() >= last_push_ + options_.timeout) {
@@ -271,7 +271,7 @@ class AsyncParameters::Impl {
                shard_->clock_of(worker), " steps and may be ", options_.staleness, " ahead"));
   }
 
-  // Any thread; the first reason counts. Ends every wait, here and on the peers.
+  // Ends every wait, here and on the peers. The first reason counts. Any thread.
   void give_up(std::exception_ptr why) {
     std::string text = "an exception";
     try {
@@ -300,7 +300,8 @@ class AsyncParameters::Impl {
     if (why) std::rethrow_exception(why);
   }
 
-  // Their buffers may be written to until then. After an abort they end at once.
+  // Waits for the works, which may write to their buffers until they end. After an abort they end
+  // at once.
   static void finish_works(const std::vector<WorkPtr>& works) {
     for (const WorkPtr& work : works) {
       try {
@@ -319,12 +320,12 @@ class AsyncParameters::Impl {
   const AsyncOptions options_;
   const int rank_, size_;
   const std::size_t num_values_;
-  const std::size_t part_;  // values that each rank owns, the last ones fewer
+  const std::size_t part_;  // values that each rank owns; the last ranks own fewer
   const milliseconds answer_timeout_, update_timeout_;
-  std::optional<SharedWire> updates_, answers_;  // none: one rank
+  std::optional<SharedWire> updates_, answers_;  // nullopt: there is one rank
 
-  // Messages by rank: two lists as a worker, then two as an owner. The owner's belong to the peer's
-  // thread, except between its update and its answer.
+  // Messages by rank: two lists for this rank as a worker, then two as an owner. An owner's message
+  // belongs to the peer's thread, except between the peer's update and its answer.
   std::vector<Message> to_owner_, from_owner_, from_worker_, to_worker_;
   std::vector<std::thread> servers_;
 
@@ -332,7 +333,7 @@ class AsyncParameters::Impl {
   std::condition_variable changed_;
   // Guarded by mutex_ while a phase lasts.
   std::vector<float> values_;
-  std::optional<ParameterShard> shard_;  // none: no phase
+  std::optional<ParameterShard> shard_;  // nullopt: no phase is open
   std::vector<bool> answered_;           // by worker: its values were copied
   Clock::time_point last_push_{};
   std::exception_ptr failure_;

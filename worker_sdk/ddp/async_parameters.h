@@ -14,8 +14,7 @@
 namespace ddprun {
 
 struct AsyncOptions {
-  std::uint64_t staleness =
-      4;  // nobody gets more steps than that ahead of the slowest; 0: all wait
+  std::uint64_t staleness = 4;  // steps that a rank may be ahead of the slowest; 0: all wait
   // How long the slowest rank may take for one step while another one has to wait for it.
   std::chrono::milliseconds timeout{300'000};
 };
@@ -26,34 +25,36 @@ struct ExchangeReport {
   std::chrono::nanoseconds waited{0};
 };
 
-// One thread. A phase: begin(), exchange() after each step, finish(); then the next one.
+// Used by one thread. A phase is begin(), exchange() after each step, finish(); phases follow each
+// other.
 //
-// Error(kInvalidArgument), and nothing has begun: a span that has not `num_values` values, calls in
-// another order. Errors after which only destruction is useful: kTimeout names the slowest rank and
-// its step; kPeerLost a rank that is gone; the communicator's.
+// Throws Error(kInvalidArgument), without effect, for a span that has not `num_values` values and
+// for calls in another order. After other errors only destruction is useful: kTimeout names the
+// slowest rank and its step, kPeerLost a rank that is gone; the communicator's errors pass, too.
 class AsyncParameters {
  public:
-  // Collective. `communicator`: of the host backend (else Error(kUnsupported)), with at least one
-  // rank; two of its kind are split off it. `num_values`: float32, the same on all ranks.
+  // Collective. `communicator` is of the host backend (else Error(kUnsupported)); one rank is
+  // enough. Two communicators are split off it. `num_values` is the number of float32 values, the
+  // same on all ranks.
   AsyncParameters(Communicator& communicator, std::size_t num_values, const AsyncOptions& options);
-  // Within a phase the other ranks are told that this one has given up.
+  // Within a phase it tells the other ranks that this one has given up.
   ~AsyncParameters();
   AsyncParameters(const AsyncParameters&) = delete;
   AsyncParameters& operator=(const AsyncParameters&) = delete;
 
-  // `values`: the same on all ranks. Collective.
+  // Begins a phase. `values` are the same on all ranks. Collective.
   void begin(std::span<const float> values);
 
-  // This rank has done a step, by which its values changed by `update`: adds update / ranks to what
-  // all have. Returns, in `values`, what all have now: with everybody's steps but the last
-  // `staleness` of each. Waits where this rank is too far ahead.
+  // Says that a step of this rank has changed its values by `update`, and adds update / ranks to
+  // the shared values. Returns the shared values in `values`: with everybody's steps but at most
+  // the last `staleness` of each. Waits while this rank is too far ahead.
   ExchangeReport exchange(std::span<const float> update, std::span<float> values);
 
-  // This rank does no more steps in this phase. Returns when no rank does: `values` are the same on
-  // all, bit for bit. Ranks may have done different numbers of steps.
+  // Ends this rank's steps of the phase, and returns when every rank has ended its own: `values`
+  // are then the same on all, bit for bit. Ranks may have done different numbers of steps.
   void finish(std::span<float> values);
 
-  // The bytes of updates and answers that this rank gave to the network or shared memory.
+  // Returns the bytes of updates and answers that this rank gave to the network or shared memory.
   std::uint64_t sent_bytes() const;
 
  private:

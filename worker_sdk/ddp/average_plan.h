@@ -9,13 +9,13 @@
 namespace ddprun {
 
 struct AveragePlan {
-  double factor = 1;  // what each rank multiplies its share by beforehand; 1: nothing
+  double factor = 1;  // each rank multiplies its share by this first; 1: no need
   ReduceOp op = ReduceOp::kAverage;
 };
 
-// NCCL makes an operator of its own of each average of floats (PreMulSum). NVLS and the symmetric
-// kernels leave it out, and it costs 5 us a call. There a share is divided in a pass that it needs
-// anyway, and summed. Every backend but "nccl" averages by itself.
+// NCCL makes an operator of its own for each average of floats (PreMulSum). It costs 5 us a call,
+// and NVLS and the symmetric kernels don't support it. So on "nccl" a share is divided in a pass
+// that is needed anyway, and then summed. Every other backend averages by itself.
 inline AveragePlan average_plan(std::string_view backend, int num_ranks) {
   if (backend != "nccl") return {};
   return {.factor = 1.0 / num_ranks, .op = ReduceOp::kSum};

@@ -24,7 +24,7 @@ struct OpenBucket {
   Device device;
   std::size_t limit_bytes;
   std::size_t size_bytes = 0;
-  std::size_t first_position = 0;  // where in the order its first parameter came
+  std::size_t first_position = 0;  // position of its first parameter in the order
   std::vector<std::size_t> indices;
 };
 

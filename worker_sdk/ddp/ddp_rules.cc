@@ -16,7 +16,7 @@ struct Line {
   std::string_view description;
 };
 
-// Takes the first line off `text`; nullopt at the end.
+// Takes the first line off `text`; returns nullopt at the end.
 std::optional<Line> take_line(std::string_view& text) {
   if (text.empty()) return std::nullopt;
   const std::string_view line = text.substr(0, text.find('\n'));

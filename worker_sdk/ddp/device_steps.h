@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the parts of steps ran on a GPU. The host only starts them there, so its clock says little.
-// Five events a step, in the stream that the step runs in, as PyTorch's DDP has them
-// (torch/csrc/distributed/c10d/reducer_timer.hpp). Nobody waits for them.
+// When the parts of steps ran on a GPU. The host only starts them, so its clock says little. Each
+// step has five events, in the stream that it runs in, as in PyTorch's DDP
+// (torch/csrc/distributed/c10d/reducer_timer.hpp). No thread waits for them.
 #pragma once
 
 #include <array>
@@ -17,24 +17,24 @@
 
 namespace ddprun {
 
-// A step that the device has done, as StepRecorder wants it.
+// A step that the device has done, in StepRecorder's form.
 struct DeviceStep {
   std::optional<Clock::time_point> forward;  // nullopt: no forward before this backward
   Clock::duration loader{};
-  // Has one bucket for all: from the first one's launch to the last one's end.
+  // It has one bucket for all: from the first one's launch to the last one's end.
   IterationTrace trace;
 };
 
-// An Event is a moment in the calling thread's current stream: record(), has_passed(), and
-// seconds_since(earlier) once both have passed. One thread at a time.
+// An Event marks a moment in the calling thread's current stream. It has record(), has_passed(),
+// and seconds_since(earlier) once both have passed. One thread at a time.
 template <typename Event>
 class DeviceSteps {
  public:
   explicit DeviceSteps(std::function<Event()> make) : make_(std::move(make)) {}
 
-  // The step under way has come to `mark` on the host. The first of several forwards counts. A
-  // first gradient takes back the marks of a backward that nobody has counted: a join's shadow step
-  // (DdpBase::Join).
+  // Says that the step under way has come to `mark` on the host. If there are several forwards, the
+  // first counts. A first gradient removes the marks of a backward that was not counted: a join's
+  // shadow step (DdpBase::Join).
   void mark(StepMark mark) {
     if (mark == StepMark::kFirstReady) {
       for (std::size_t i = index_of(mark); i < kNumStepMarks; ++i) give_back(current_[i]);
@@ -45,17 +45,17 @@ class DeviceSteps {
     event->record();
   }
 
-  // All marks of the step but kForward are set. `loader`: what the loop waited for its data, on the
-  // host.
+  // Called when all marks of the step except kForward are set. `loader` is the time that the loop
+  // waited for its data, on the host.
   void step_ends(std::uint64_t num_bytes, Clock::duration loader) {
     pending_.push_back({std::exchange(current_, {}), num_bytes, loader});
   }
 
-  // The step that was started first and that nobody has taken; nullopt: there is none, or the
-  // device has not done it.
+  // Returns the oldest step that was not taken yet; nullopt: there is none, or the device has not
+  // done it.
   std::optional<DeviceStep> take() {
     if (pending_.empty() || !has_passed(pending_.front(), StepMark::kFinished) ||
-        !has_passed(pending_.front(), StepMark::kForward)) {  // on a stream of its own
+        !has_passed(pending_.front(), StepMark::kForward)) {  // kForward may be on another stream
       return std::nullopt;
     }
     Pending pending = std::move(pending_.front());
@@ -114,7 +114,7 @@ class DeviceSteps {
   const std::function<Event()> make_;
   Events current_;
   std::deque<Pending> pending_;
-  // The end of the last step that was taken, and when that was. Each step is timed from there: CUDA
+  // The end of the last step that was taken, and its time. Each step is timed from there: CUDA
   // gives milliseconds as a float, which is too coarse after some minutes.
   std::optional<Event> previous_;
   Clock::time_point origin_time_{std::chrono::seconds(1)};

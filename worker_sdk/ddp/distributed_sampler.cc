@@ -37,7 +37,7 @@ std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed)
     for (std::uint64_t i = 0; i + 1 < count; ++i) {
       std::swap(result[i], result[i + generator.random32() % (count - i)]);
     }
-  } else {  // 32 random bits would be biased: PyTorch goes the other way round with 64
+  } else {  // 32 random bits would be biased: PyTorch takes 64, in the other direction
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t other = generator.random64() % (i + 1);
       result[i] = static_cast<std::int64_t>(i);
@@ -69,7 +69,7 @@ std::vector<std::int64_t> DistributedSampler::indices(std::uint64_t epoch) const
   if (options_.shuffle) order = random_permutation(num_samples_, options_.seed + epoch);
   std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_per_rank_));
   for (std::int64_t i = 0; i < samples_per_rank_; ++i) {
-    // Past the end: from the start again, as often as needed.
+    // Positions past the end wrap to the start, as often as needed.
     const std::int64_t position = (rank_ + i * world_size_) % num_samples_;
     mine[static_cast<std::size_t>(i)] =
         options_.shuffle ? order[static_cast<std::size_t>(position)] : position;

@@ -15,15 +15,16 @@ std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed)
 struct SamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // the same on all ranks
-  // How to treat a tail that doesn't divide. Both false: samples are repeated from the start.
-  bool drop_last = false;  // nobody sees it
-  bool uneven = false;     // each is seen once: the first ranks have one more (DdpBase::join)
+  // How to treat a tail that the ranks can't share equally. Both false: samples from the start are
+  // repeated.
+  bool drop_last = false;  // no rank sees the tail
+  bool uneven = false;     // each is seen once; the first ranks have one more (DdpBase::join)
 };
 
 class DistributedSampler {
  public:
   // Throws Error(kInvalidArgument): num_samples negative, world_size < 1, rank not in
-  // 0…world_size−1, drop_last and uneven.
+  // 0…world_size−1, both drop_last and uneven.
   DistributedSampler(std::int64_t num_samples, int world_size, int rank,
                      const SamplerOptions& options = {});
 

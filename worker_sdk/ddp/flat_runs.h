@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which parameters of a flat optimiser can be updated as one array: those that lie side by side and
-// whose gradients do, too. Pure: no I/O, clock or thread.
+// whose gradients lie side by side, too. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ struct FlatPiece {
 
   std::size_t offset = 0;          // its first element's place in the flat memory
   std::size_t count = 0;           // elements
-  std::uintptr_t gradient = 0;     // address; 0: it has none, and is left alone
+  std::uintptr_t gradient = 0;     // address; 0: no gradient, the piece is left alone
   std::size_t bucket = kNoBucket;  // where the gradient lies; kNoBucket: in memory of its own
-  std::size_t group = 0;           // of parameters that share their options
-  std::uint64_t num_updates = 0;   // that it has had
+  std::size_t group = 0;           // group of parameters that share their options
+  std::uint64_t num_updates = 0;   // updates that it has had
 };
 
 // Elements [offset, offset + count) of the flat memory, gaps between the pieces included.
@@ -35,11 +35,12 @@ struct FlatRun {
   friend bool operator==(const FlatRun&, const FlatRun&) = default;
 };
 
-// The fewest runs that hold every piece with a gradient. Pieces of a run have the same bucket,
-// group and number of updates, and their gradients the same gaps as the pieces. `pieces` by offset.
+// Returns the fewest runs that hold every piece with a gradient. Pieces of a run have the same
+// bucket, group and number of updates; their gradients have the same gaps as the pieces. `pieces`
+// are sorted by offset.
 std::vector<FlatRun> find_runs(std::span<const FlatPiece> pieces, std::size_t element_bytes);
 
-// The bucket that holds all of [address, address + size_bytes); kNoBucket: none.
+// Returns the bucket that holds all of [address, address + size_bytes); kNoBucket: none.
 std::size_t find_bucket(std::span<const TensorView> buckets, std::uintptr_t address,
                         std::size_t size_bytes);
 

@@ -22,10 +22,10 @@ namespace ddprun {
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;  // samples of this rank; the last batch of an epoch may be smaller
-  bool drop_last = false;       // true: it is left out where it is
+  bool drop_last = false;       // true: a smaller last batch is left out
   int num_threads = 2;          // 0: next() loads on the caller's thread
   std::size_t prefetch = 4;     // batches that are loaded, or being loaded, ahead of use; ≥ 1
-  WorkerProgress* progress = nullptr;  // where waiting is counted, too; outlives the loader
+  WorkerProgress* progress = nullptr;  // counts the waiting, too; outlives the loader
 };
 
 // One thread calls set_epoch() and next(). `Batch` is movable.
@@ -43,10 +43,11 @@ class Loader {
         load_(std::move(load)),
         prefetcher_(check(options).num_threads, options.prefetch) {}
 
-  // The batches of epoch `epoch`, in the sampler's order, from sample `first_sample` of this rank
-  // on. A training that goes on in the middle of an epoch needs that. Drops the rest of the epoch
-  // before, and waits for the loads under way. Loading begins at once. Throws
-  // Error(kInvalidArgument): a negative sample, or one beyond the end (at the end there are none).
+  // Begins epoch `epoch`: its batches come in the sampler's order, from sample `first_sample` of
+  // this rank on. A training that goes on in the middle of an epoch needs that. Drops the rest of
+  // the epoch before, and waits for the loads under way. Loading begins at once. Throws
+  // Error(kInvalidArgument) for a negative sample, or one beyond the end (at the end there are no
+  // batches).
   void set_epoch(std::uint64_t epoch, std::int64_t first_sample = 0) {
     if (first_sample < 0 || first_sample > sampler_.size()) {
       throw Error(ErrorCode::kInvalidArgument, "a loader's epoch can't begin at sample " +
@@ -66,8 +67,9 @@ class Loader {
     });
   }
 
-  // The next batch; nullopt: the epoch is over. Throws what loading it threw, after the batches
-  // before it, and again until set_epoch(); Error(kInvalidArgument) before the first set_epoch().
+  // Returns the next batch; nullopt: the epoch is over. If loading a batch threw, rethrows that
+  // after the batches before it, and again until set_epoch(). Throws Error(kInvalidArgument) before
+  // the first set_epoch().
   std::optional<Batch> next() {
     if (!has_epoch_) {
       throw Error(ErrorCode::kInvalidArgument, "a loader has no batches before set_epoch()");
@@ -79,7 +81,7 @@ class Loader {
     return std::move(*static_cast<Batch*>(item.get()));
   }
 
-  // How long next() has held the training up, since construction.
+  // Returns how long next() has made the training wait, since construction.
   std::chrono::nanoseconds waited() const { return prefetcher_.waited(); }
 
  private:
@@ -91,7 +93,7 @@ class Loader {
   const Load load_;
 
   bool has_epoch_ = false;
-  Prefetcher prefetcher_;  // last: its threads end before the rest goes
+  Prefetcher prefetcher_;  // last: its threads end before the other members
 };
 
 template <typename Batch>

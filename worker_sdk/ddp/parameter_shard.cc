@@ -56,7 +56,7 @@ void ParameterShard::add(std::span<const float> update) {
   for (std::size_t i = 0; i < values_.size(); ++i) values_[i] += share * update[i];
 }
 
-// Adds the updates of a complete round.
+// Adds the held updates of a complete round.
 void ParameterShard::add_held() {
   for (Worker& worker : workers_) {
     if (!worker.held.empty()) add(worker.held);
@@ -76,7 +76,7 @@ const std::vector<int>& ParameterShard::release() {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (may_go(i)) released_.push_back(static_cast<int>(i));
   }
-  // Without staleness those that may go are all that had to come.
+  // Without staleness a release means that all updates of the round have come.
   if (staleness_ == 0 && !released_.empty()) add_held();
   for (const int worker : released_) at(worker).waits = false;
   return released_;

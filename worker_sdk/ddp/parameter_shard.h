@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part of the parameters of an asynchronous training, and who may read it when: stale
-// synchronous parallel (docs/async.md). Pure: no I/O, clock, thread or lock.
+// One rank's part of the parameters of an asynchronous training, and the rule when a worker may
+// read it: stale synchronous parallel (docs/async.md). Pure: no I/O, clock, thread or lock.
 #pragma once
 
 #include <cstddef>
@@ -12,36 +12,36 @@ namespace ddprun {
 
 class ParameterShard {
  public:
-  // `values`: of this part, at the beginning; outlives this object. No worker gets more than
+  // `values` are this part's first values, and outlive this object. No worker gets more than
   // `staleness` steps ahead of the slowest one.
   ParameterShard(std::span<float> values, int num_workers, std::uint64_t staleness);
 
-  // `worker` has done one more step: `update`, divided by the number of workers, is added, and the
-  // worker waits for the values. `update` stays until that wait has ended. With a staleness of 0
-  // nothing is added before all have done the step. Then it is added in the order of the workers,
-  // so that sums are the same in all runs. Returns the workers whose waits have ended: each has to
-  // be given values() before the next call here.
+  // Says that `worker` has done one more step. Adds `update`, divided by the number of workers; the
+  // worker then waits for the values. `update` must stay valid until that wait has ended. With a
+  // staleness of 0 updates are added only when all workers have done the step. They are added in
+  // the order of the workers, so that sums are the same in all runs. Returns the workers whose
+  // waits have ended: give each of them values() before the next call.
   const std::vector<int>& push(int worker, std::span<const float> update);
 
-  // `worker` does no more steps: nobody waits for it. It waits until all have left. Returns as
-  // push().
+  // Says that `worker` does no more steps, so nobody waits for it. It waits until all have left.
+  // Returns the same as push().
   const std::vector<int>& leave(int worker);
 
   std::span<const float> values() const { return values_; }
 
-  // Steps that a worker has done.
+  // Returns the steps that a worker has done.
   std::uint64_t clock_of(int worker) const { return at(worker).clock; }
-  // The worker with the fewest steps of those that have not left, the first of several; −1: all
-  // have left.
+  // Returns the worker with the fewest steps among those that have not left, the first of several;
+  // −1: all have left.
   int slowest() const;
-  // How many steps a worker is ahead of slowest(); 0 where all have left.
+  // Returns how many steps a worker is ahead of slowest(); 0 if all have left.
   std::uint64_t lead_of(int worker) const;
 
  private:
   struct Worker {
     std::uint64_t clock = 0;
     bool waits = false, has_left = false;
-    std::span<const float> held{};  // staleness 0: not added yet
+    std::span<const float> held{};  // staleness 0: its update, not added yet
   };
 
   Worker& at(int worker) { return workers_.at(static_cast<std::size_t>(worker)); }

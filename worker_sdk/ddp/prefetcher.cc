@@ -41,7 +41,7 @@ Prefetcher::~Prefetcher() {
 void Prefetcher::begin(std::size_t num_items, Make make) {
   {
     std::unique_lock lock(mutex_);
-    begun_ = num_items_ = 0;  // nobody begins another of the former ones
+    begun_ = num_items_ = 0;  // no thread begins another of the former items
     made_changed_.wait(lock, [this] { return num_under_way_ == 0; });
     made_.clear();
     make_ = std::move(make);

@@ -19,7 +19,7 @@ namespace ddprun {
 // begin() and next() are called from one thread.
 class Prefetcher {
  public:
-  using Item = std::shared_ptr<void>;  // by the caller and, until next(), by this object
+  using Item = std::shared_ptr<void>;  // owned by the caller and, until next(), by this object
   // Called on up to `num_threads` threads at a time.
   using Make = std::function<Item(std::size_t place)>;
 
@@ -31,15 +31,15 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // From now on items 0 … num_items − 1 of `make`; what is left of those before is dropped. Waits
-  // for the calls of the former `make` under way.
+  // Starts to make items 0 … num_items − 1 by `make`; drops what is left of those before. Waits for
+  // the calls of the former `make` under way.
   void begin(std::size_t num_items, Make make);
 
-  // The next item; null: all were handed out. If make() threw for an item, this call rethrows it
-  // after the items before, and so does each further call.
+  // Returns the next item; null: all were handed out. If make() threw for an item, this call
+  // rethrows it after the items before, and so does each further call.
   Item next();
 
-  // How long next() has held its caller up, since construction.
+  // Returns how long next() has made its caller wait, since construction.
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
@@ -56,7 +56,7 @@ class Prefetcher {
   const std::size_t limit_;
   std::vector<std::thread> threads_;
 
-  // Caller's thread.
+  // Used on the caller's thread.
   std::chrono::nanoseconds waited_{0};
 
   // Guarded by mutex_.

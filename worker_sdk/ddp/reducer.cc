@@ -12,13 +12,13 @@
 namespace ddprun {
 namespace {
 
-// One is filled while the other's gradients are on their way.
+// One place is filled while the other's gradients are being sent.
 constexpr std::size_t kNumPlaces = 2;
 
 }  // namespace
 
-// Drives a CommHook through its steps for all buckets of an iteration, in the same order on every
-// rank, beside backward.
+// Runs a CommHook's steps for all buckets of an iteration while backward runs, in the same order on
+// every rank.
 class HookPipeline {
  public:
   // `communicator` must outlive the pipeline.
@@ -27,7 +27,7 @@ class HookPipeline {
   HookPipeline(const HookPipeline&) = delete;
   HookPipeline& operator=(const HookPipeline&) = delete;
 
-  // In the middle of an iteration: as ~Reducer.
+  // In the middle of an iteration it does as ~Reducer.
   ~HookPipeline() {
     for (Flight& flight : flights_) {
       if (!flight.under_way || flight.under_way->is_completed()) continue;
@@ -40,7 +40,8 @@ class HookPipeline {
     }
   }
 
-  // Between iterations. Collective. Throws what CommHook::prepare() throws.
+  // Sets the hook's buckets, between iterations. Collective. Throws what CommHook::prepare()
+  // throws.
   void adopt(std::vector<GradBucket> buckets) {
     const std::uint64_t iteration = buckets_.empty() ? 0 : buckets_.front().iteration;
     buckets_ = std::move(buckets);
@@ -49,10 +50,11 @@ class HookPipeline {
     hook_->prepare(buckets_, communicator_);
   }
 
-  // Issues bucket `index`'s first step, then each earlier bucket's next one, for which it waits
-  // where it must. Bucket 0 begins an iteration; each later one follows its predecessor.
-  // The work is complete when the bucket's collectives all are. Its wait() issues what is missing,
-  // of all buckets in turn, and returns with the result in the bucket. It must not outlive this.
+  // Issues bucket `index`'s first step, then each earlier bucket's next one, for which it waits if
+  // it must. Bucket 0 begins an iteration; each later one follows its predecessor.
+  // The returned work is complete when all of the bucket's collectives are. Its wait() issues the
+  // missing steps of all buckets in turn, and returns when the result is in the bucket. It must not
+  // outlive this object.
   WorkPtr launch(std::size_t index) {
     if (index == 0) flights_.clear();
     DDPRUN_CHECK(index == flights_.size() && index < buckets_.size());
@@ -61,7 +63,7 @@ class HookPipeline {
     try {
       advance(index);
       for (std::size_t earlier = 0; earlier < index; ++earlier) {
-        // The last step issues nothing, so nobody need wait for it here.
+        // The last step issues nothing, so this need not wait for it.
         if (!finishes_next(earlier) || is_completed(earlier)) advance(earlier);
       }
     } catch (...) {
@@ -72,7 +74,7 @@ class HookPipeline {
     return std::make_shared<BucketWork>(*this, index);
   }
 
-  // Between iterations; tells the hook (CommHook::take_back). `parameter`: of any bucket.
+  // Tells the hook (CommHook::take_back), between iterations. `parameter` may be of any bucket.
   void take_back(std::size_t parameter) {
     for (const GradBucket& bucket : buckets_) {
       for (const GradBucket::Gradient& gradient : bucket.gradients) {
@@ -99,7 +101,8 @@ class HookPipeline {
     WorkPtr under_way{};
   };
 
-  // A hook may have left anything there; on a GPU, where this can't write, it stays with the hook.
+  // Clears the padding, where a hook may have left anything. A GPU's memory can't be written here;
+  // there the hook has to do it.
   void clear_padding(const GradBucket& bucket) {
     if (bucket.view.device.kind != Device::Kind::kCpu) return;
     auto* end = static_cast<std::byte*>(bucket.view.data);
@@ -150,17 +153,17 @@ class HookPipeline {
     }
   }
 
-  // Returns or throws when nothing works on the bucket's memory any more.
+  // Waits until nothing works on the bucket's memory, then throws.
   void give_up(std::size_t index) {
     if (flights_[index].under_way) flights_[index].under_way->wait();
     throw Error(ErrorCode::kAborted, "the gradients' communication had failed before");
   }
 
-  const std::shared_ptr<CommHook> hook_;  // the other owner: the user, who reads its state
+  const std::shared_ptr<CommHook> hook_;  // shared with the user, who reads its state
   Communicator& communicator_;
   std::vector<GradBucket> buckets_;
   std::vector<Flight> flights_;  // of the iteration under way, by bucket
-  bool failed_ = false;          // an operation has: none is issued any more
+  bool failed_ = false;          // an operation has failed, so no further one is issued
   GradientTraffic traffic_;
 };
 
@@ -186,7 +189,7 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
   adopt(plan_without_order(parameters_));
 }
 
-// Buckets for good, for what a rank has of the optimiser's state goes with its part of them.
+// Forms the buckets for good: a rank's part of the optimiser's state belongs to its part of them.
 void Reducer::divide() {
   DDPRUN_CHECK(sharding_.stage != ZeroStage::kGradients || sharding_.before_sending);
   order_.resize(parameters_.size());
@@ -216,7 +219,7 @@ void Reducer::divide() {
 }
 
 Reducer::~Reducer() {
-  if (pipeline_) return;  // it ends what is under way, without the hook's next steps
+  if (pipeline_) return;  // the pipeline ends its own operations, without the hook's next steps
   const auto under_way = [](const WorkPtr& work) { return !work->is_completed(); };
   if (std::none_of(works_.begin(), works_.end(), under_way)) return;
   communicator_.abort("gradients were dropped while they were averaged");
@@ -317,13 +320,13 @@ void Reducer::mark_ready(std::size_t index) {
   }
   ready_[index] = true;
   arrival_.push_back(index);
-  if (is_complete()) mark(StepMark::kBackwardEnd);  // what is launched now may wait for buckets
+  if (is_complete()) mark(StepMark::kBackwardEnd);  // before a launch, which may wait
   if (--num_missing_[layout_.slots[index].bucket] == 0) launch_complete_buckets();
 }
 
 void Reducer::launch_complete_buckets() {
-  // Strictly in order, so that every rank issues the same sequence whatever order its gradients
-  // have.
+  // Buckets are launched strictly in order, so that every rank issues the same sequence, even if
+  // its gradients come in another order.
   for (std::size_t b = works_.size(); b < plan_.size() && num_missing_[b] == 0; ++b) {
     const TensorView view = bucket(b);
     if (b == 0) mark(StepMark::kLaunched);
@@ -335,7 +338,7 @@ void Reducer::launch_complete_buckets() {
 
 WorkPtr Reducer::launch(std::size_t number) {
   if (sharding_.stage == ZeroStage::kGradients && number >= kNumPlaces) {
-    works_[number - kNumPlaces]->wait();  // its place is free then
+    works_[number - kNumPlaces]->wait();  // this frees the bucket's place
   }
   if (sharding_.before_sending) sharding_.before_sending(number);
   if (pipeline_) return pipeline_->launch(number);

@@ -25,11 +25,11 @@ namespace ddprun {
 
 class HookPipeline;
 
-// How the averages are shared out (docs/zero.md). Off: every rank has all, as above.
+// How the ranks divide the averages (docs/zero.md). Off: every rank has all of them.
 struct ReducerSharding {
   ZeroStage stage = ZeroStage::kOff;
   // Called when bucket `number` and all before it are complete, just before it is sent. kGradients:
-  // copies its gradients to where Reducer::gradient() says.
+  // it must copy the bucket's gradients to where Reducer::gradient() says.
   std::function<void(std::size_t number)> before_sending{};
 };
 
@@ -47,7 +47,7 @@ struct IterationTrace {
   Clock::time_point finished{};      // all averages are in place
   std::vector<Bucket> buckets;       // in launch order
 
-  // Communication that nothing hid.
+  // Communication time that backward did not hide.
   Clock::duration exposed() const { return finished - backward_end; }
 };
 
@@ -55,8 +55,8 @@ struct IterationTrace {
 enum class StepMark { kForward, kFirstReady, kLaunched, kBackwardEnd, kFinished };
 inline constexpr std::size_t kNumStepMarks = 5;
 
-// An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, or
-// before the first, rebuild(). Every rank does the same with the same parameters.
+// An iteration is mark_ready() once for each parameter, then finalize(). rebuild() comes between
+// iterations, or before the first. Every rank does the same with the same parameters.
 //
 // With a ReducerSharding each bucket is reduce-scattered, not all-reduced: this rank's shard() of
 // it holds averages, the rest of the bucket nothing of use. Buckets are then formed once, the last
@@ -69,14 +69,14 @@ class Reducer {
   // All parameters lie on one device; else Error(kInvalidArgument) naming one that does not.
   Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
           const BucketLimits& limits = {}, ReducerSharding sharding = {});
-  // In the middle of an iteration (backward threw): all-reduces under way are ended first by
-  // Communicator::abort(), for the memory they work on goes.
+  // In the middle of an iteration (backward threw) it first ends the all-reduces under way by
+  // Communicator::abort(), for it frees the memory that they work on.
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // From the next iteration on `hook` averages the buckets; null: the plain all-reduce does.
-  // Between iterations. Collective. Throws what CommHook::prepare() throws.
+  // Makes `hook` average the buckets from the next iteration on; null: the plain all-reduce does.
+  // Collective, between iterations. Throws what CommHook::prepare() throws.
   void set_hook(std::shared_ptr<CommHook> hook);
 
   // From now on `marker` is called for each mark of an iteration but kForward. The thread that runs
@@ -102,21 +102,21 @@ class Reducer {
   // need.
   double factor() const { return pipeline_ ? 1 : average_.factor; }
 
-  // The memory of this rank's part of bucket `number`'s averages. With a ReducerSharding only.
+  // The memory of this rank's part of the averages in bucket `number`. With a ReducerSharding only.
   TensorView shard(std::size_t number) const;
 
-  // All memory for gradients.
+  // Returns the bytes of all memory for gradients.
   std::size_t size_bytes() const;
 
-  // The gradient is in its slot (kGradients: can be collected). Once a bucket and all before it are
-  // complete, its all-reduce (average) is issued, asynchronously. Error(kInvalidArgument): marked
-  // twice in one iteration.
+  // Says that the gradient is in its slot (kGradients: can be collected). Once a bucket and all
+  // before it are complete, its all-reduce (average) is issued, asynchronously. Throws
+  // Error(kInvalidArgument) if marked twice in one iteration.
   void mark_ready(std::size_t index);
 
-  // Some are marked, and finalize() has not ended the iteration.
+  // True while some are marked and finalize() has not ended the iteration.
   bool is_under_way() const { return !arrival_.empty(); }
   bool is_ready(std::size_t index) const { return ready_[index]; }
-  // All are marked: the iteration's last all-reduce has been issued.
+  // True if all are marked: the iteration's last all-reduce has been issued.
   bool is_complete() const { return arrival_.size() == parameters_.size(); }
 
   // Ends the iteration: returns when all averages are in the slots. Error(kInvalidArgument) names
@@ -124,24 +124,23 @@ class Reducer {
   // one until their deadline. Throws the communicator's errors.
   void finalize(std::string_view advice = "every parameter must be marked");
 
-  // After finalize(): nobody wants this average. Its slot holds it, less what this rank had put in,
-  // for the hook to take back (CommHook::take_back). On all ranks alike.
+  // Called after finalize() if nobody wants this average. Its slot holds it, less what this rank
+  // had put in, for the hook to take back (CommHook::take_back). Called on all ranks alike.
   void take_back(std::size_t index);
 
-  // True after the first finalize(), until rebuild().
-  // Never with a ReducerSharding.
+  // True after the first finalize(), until rebuild(). Never with a ReducerSharding.
   bool wants_rebuild() const { return !first_arrival_.empty() && !rebuilt_; }
 
   // The order in which this rank's gradients became ready in the first iteration.
   const std::vector<std::size_t>& first_arrival() const { return first_arrival_; }
 
-  // The order given to rebuild(). Before that first_arrival(), which is empty before the first
-  // finalize().
+  // The order given to rebuild(). Before that it is first_arrival(), which is empty before the
+  // first finalize().
   const std::vector<std::size_t>& order() const { return rebuilt_ ? order_ : first_arrival_; }
 
-  // Buckets anew by `arrival`, a permutation of all indices that must be the same on all ranks. It
-  // is rank 0's first_arrival(), or that of a run before. The slots' contents are lost. Not with a
-  // ReducerSharding.
+  // Forms the buckets anew by `arrival`, a permutation of all indices. It must be the same on all
+  // ranks: rank 0's first_arrival(), or that of a run before. The slots' contents are lost. Not
+  // with a ReducerSharding.
   void rebuild(std::span<const std::size_t> arrival);
 
   // The last finished iteration.
@@ -166,7 +165,7 @@ class Reducer {
   const AveragePlan average_;
   const ReducerSharding sharding_;
   std::unique_ptr<CommBuffer> arena_;
-  // kGradients; where in the arena each bucket lies, where in shards_ its shard; bytes.
+  // kGradients: where each bucket lies in the arena, and its shard in shards_; in bytes.
   std::unique_ptr<CommBuffer> shards_;
   std::vector<std::size_t> places_, shard_at_;
 
@@ -176,7 +175,7 @@ class Reducer {
   BucketPlan plan_;
   BucketLayout layout_;
   bool rebuilt_ = false;
-  std::vector<std::size_t> order_;          // since it was rebuilt
+  std::vector<std::size_t> order_;          // given to rebuild()
   std::unique_ptr<HookPipeline> pipeline_;  // null: no hook
   GradientTraffic traffic_;                 // without a hook
   std::vector<std::size_t> first_arrival_;

@@ -32,7 +32,7 @@ nanoseconds between(Clock::time_point begin, Clock::time_point end) {
   return std::max(nanoseconds{0}, std::chrono::duration_cast<nanoseconds>(end - begin));
 }
 
-// While some bucket was under way. They complete in the order of their launch.
+// Returns the time while some bucket was under way. Buckets complete in the order of their launch.
 nanoseconds communication_of(const IterationTrace& trace) {
   nanoseconds sum{0};
   Clock::time_point covered{};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimisers' arithmetic on float32 arrays in the CPU's memory: one pass that fetches what
-// comes next, with an AVX2 version chosen at run time. Pure: no I/O. Every version gives the same
-// bits, wherever an element lies in its array (no fused multiply-add, IEEE division and square
-// root).
+// The optimisers' arithmetic on float32 arrays in the CPU's memory: one pass that prefetches, with
+// an AVX2 version chosen at run time. Pure: no I/O. Every version gives the same bits, wherever an
+// element lies in its array (no fused multiply-add, IEEE division and square root).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace ddprun {
 
-// One update by Adam or AdamW; bias corrections are of this step.
+// One update by Adam or AdamW. The bias corrections are this step's.
 struct AdamStep {
   float gradient_factor = 1;  // −1: maximise
   float weight_decay = 0;     // added to the gradient, times the value (Adam)
@@ -28,13 +27,13 @@ struct SgdStep {
   float gradient_factor = 1;  // −1: maximise
   float weight_decay = 0;
   float momentum = 0;
-  float gradient_share = 1;  // 1 − dampening; in the first update 1, and momentum 0
+  float gradient_share = 1;  // 1 − dampening; 1 in the first update, with momentum 0
   float lr = 1e-3F;
   bool has_momentum = false;
   bool nesterov = false;
 };
 
-// `count` elements each, nothing overlaps; gradients stay as they are.
+// Each array has `count` elements; none overlap. Gradients don't change.
 struct UpdateKernels {
   const char* name;
   void (*adam)(const AdamStep& step, float* values, const float* gradients, float* averages,
@@ -43,9 +42,9 @@ struct UpdateKernels {
               std::size_t count);
 };
 
-// The best for this CPU.
+// Returns the best kernels for this CPU.
 const UpdateKernels& update_kernels();
-// Every version that this CPU can run, the plain one first (for tests).
+// Returns every version that this CPU can run, the plain one first (for tests).
 std::vector<const UpdateKernels*> available_update_kernels();
 
 }  // namespace ddprun

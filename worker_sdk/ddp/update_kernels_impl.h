@@ -11,7 +11,7 @@ namespace {
 
 using std::size_t;
 
-// Elements of a cache line, and how far ahead of the arithmetic memory is asked for.
+// Elements of a cache line, and how many elements ahead of the arithmetic memory is prefetched.
 constexpr size_t kLine = 16, kAhead = 32 * kLine;
 
 template <bool kWeightDecay>
@@ -48,7 +48,7 @@ void adam_loop(const AdamStep& given, float* __restrict values, const float* __r
 
 void adam(const AdamStep& step, float* values, const float* gradients, float* averages,
           float* squares, size_t count) {
-  // Without weight decay infinite values stay what they are.
+  // Without weight decay infinite values must stay infinite.
   const auto loop = step.weight_decay != 0 ? adam_loop<true> : adam_loop<false>;
   loop(step, values, gradients, averages, squares, count);
 }

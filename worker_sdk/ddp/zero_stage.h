@@ -10,8 +10,8 @@ namespace ddprun {
 
 enum class ZeroStage : std::uint8_t {
   kOff = 0,        // every rank has all
-  kOptimizer = 1,  // each updates 1 / W of the parameters, and has that part of the state
-  kGradients = 2,  // and keeps that part of the gradients alone
+  kOptimizer = 1,  // each rank updates 1 / W of the parameters, and has that part of the state
+  kGradients = 2,  // as kOptimizer; each rank also keeps only that part of the gradients
 };
 
 // "0", "1", "2".

@@ -27,7 +27,7 @@ void check(int stage, int num_stages, int num_micro_batches) {
   }
 }
 
-// Operations of one stage, with the messages that its neighbours ask for.
+// Operations of one stage, with the messages that its neighbours need.
 class Stage {
  public:
   Stage(int stage, int num_stages) : is_first_(stage == 0), is_last_(stage == num_stages - 1) {}
@@ -53,7 +53,8 @@ class Stage {
   std::vector<PipelineOperation> operations_;
 };
 
-// Runs every stage's operations as far as what they wait for has been sent, until all are done.
+// Runs every stage's operations until all are done. A stage goes on as far as its messages were
+// sent.
 class Clockwork {
  public:
   Clockwork(PipelineKind kind, int num_stages, int num_micro_batches, int forward_time,
@@ -84,11 +85,11 @@ class Clockwork {
     std::vector<PipelineOperation> operations;
     std::size_t next = 0;
     int now = 0;
-    std::vector<int> activations_sent, gradients_sent;  // when, by micro-batch
+    std::vector<int> activations_sent, gradients_sent;  // time of sending, by micro-batch
     std::vector<PipelineSpan> spans;
   };
 
-  // False where the stage is done, or waits for a message that wasn't sent yet.
+  // Returns false if the stage is done, or waits for a message that wasn't sent yet.
   bool step(std::size_t index) {
     Stage& stage = stages_[index];
     if (stage.next == stage.operations.size()) return false;
@@ -189,7 +190,7 @@ std::vector<std::vector<PipelineSpan>> pipeline_timeline(PipelineKind kind, int 
                 concat("a forward of ", forward_time, " and a backward of ", backward_time,
                        " units of time can't be: at least 1 each"));
   }
-  max_live_activations(kind, 0, num_stages, num_micro_batches);  // checks them
+  max_live_activations(kind, 0, num_stages, num_micro_batches);  // checks the arguments
   return Clockwork(kind, num_stages, num_micro_batches, forward_time, backward_time).run();
 }
 

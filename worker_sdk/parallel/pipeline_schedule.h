@@ -9,9 +9,10 @@
 
 namespace ddprun {
 
-// Both idle (p - 1) / m of a step, p stages and m micro-batches. `kGpipe` (Huang et al., 2019): all
-// forwards, then all backwards. `k1F1B` (Narayanan et al., 2019, "PipeDream-Flush"): as soon as it
-// can a stage does a backward after each forward, and so keeps fewer activations.
+// Both leave a stage idle for (p - 1) / m of a step, with p stages and m micro-batches. `kGpipe`
+// (Huang et al., 2019): all forwards, then all backwards. `k1F1B` (Narayanan et al., 2019,
+// "PipeDream-Flush"): a stage does a backward after each forward as soon as it can, and so keeps
+// fewer activations.
 enum class PipelineKind { kGpipe, k1F1B };
 
 const char* to_string(PipelineKind kind);  // "gpipe", "1f1b"

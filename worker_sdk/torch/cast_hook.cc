@@ -52,7 +52,7 @@ class TensorCastHook : public CommHook {
  private:
   const DType wire_;
   AveragePlan average_;
-  hooks::Buffers buffers_;  // by bucket; null: it travels as it is
+  hooks::Buffers buffers_;  // by bucket; null: it is sent uncompressed
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ using namespace torch_adapter;
 
 namespace {
 
-// As safetensors has it.
+// Returns safetensors' name of the dtype.
 std::string scalar_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kDouble:
@@ -57,7 +57,7 @@ std::string scalar_name(at::ScalarType dtype) {
   }
 }
 
-// `tensor` as a file describes it; without its bytes.
+// Describes `tensor` as in a file, without its bytes.
 TensorBytes outline(const NamedTensor& each) {
   return {.name = each.name,
           .dtype = scalar_name(each.tensor.scalar_type()),
@@ -77,12 +77,12 @@ ByName by_name(const std::vector<TensorBytes>& tensors) {
   return found;
 }
 
-// Before the names of a rank's own tensors.
+// Starts the names of a rank's own tensors in a file.
 constexpr std::string_view kOwn = "own:";
 
 bool is_own(std::string_view name) { return name.starts_with(kOwn); }
 
-// Throws Error(kInvalidArgument) where a file of these could not be written, or not be read again.
+// Throws Error(kInvalidArgument) if a file of these could not be written, or not be read again.
 void check_savable(const Metadata& metadata, const std::vector<NamedTensor>& tensors) {
   std::vector<std::string> names;
   for (const NamedTensor& each : tensors) names.push_back(each.name);
@@ -97,7 +97,7 @@ void check_savable(const Metadata& metadata, const std::vector<NamedTensor>& ten
   if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, "a checkpoint: " + problem);
 }
 
-// The same, of what all ranks have alike: some keys and names are the checkpoint's own.
+// The same for replicated tensors. Some keys and names are reserved for the checkpoint itself.
 void check_replicated(const Metadata& metadata, const std::vector<NamedTensor>& tensors) {
   check_savable(metadata, tensors);
   const auto refuse = [](const std::string& what) {
@@ -111,7 +111,7 @@ void check_replicated(const Metadata& metadata, const std::vector<NamedTensor>& 
   }
 }
 
-// The tensors that rank `rank` of `size` writes: all ranks write about as many bytes.
+// Returns the tensors that rank `rank` of `size` writes: all ranks write about as many bytes.
 std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int rank, int size) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(size), 0);
   std::vector<NamedTensor> share;
@@ -123,14 +123,14 @@ std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int r
   return share;
 }
 
-// The tensors of one rank alone have names of their own in its shard.
+// Returns one rank's own tensors under the names that they have in its shard.
 std::vector<NamedTensor> with_own_names(const std::vector<NamedTensor>& own) {
   std::vector<NamedTensor> named;
   for (const NamedTensor& each : own) named.push_back({concat(kOwn, each.name), each.tensor});
   return named;
 }
 
-// A file's tensors: all ranks'; and one rank's alone, by the names that they had before.
+// A file's tensors: the replicated ones, and one rank's own, by their original names.
 struct SavedTensors {
   std::vector<TensorBytes> replicated, own;
 };
@@ -147,7 +147,8 @@ SavedTensors divide(const std::vector<TensorBytes>& tensors) {
   return saved;
 }
 
-// Which tensor's name, dtype or shape isn't the same there as here, and how; empty: all are alike.
+// Returns which tensor's name, dtype or shape differs between `there` and `here`, and how; empty:
+// none does.
 std::string first_difference(const std::vector<TensorBytes>& there,
                              const std::vector<NamedTensor>& here) {
   ByName left = by_name(there);
@@ -164,7 +165,7 @@ std::string first_difference(const std::vector<TensorBytes>& there,
   return left.empty() ? "" : concat(left.begin()->first, " is none of this model's");
 }
 
-// Writes into `here`, on whatever device, what is there; there is no first_difference().
+// Copies the tensors of `there` into `here`, on any device. There is no first_difference().
 void copy_into(const std::vector<NamedTensor>& here, const std::vector<TensorBytes>& there) {
   const c10::NoGradGuard no_grad;
   const ByName saved = by_name(there);
@@ -172,18 +173,18 @@ void copy_into(const std::vector<NamedTensor>& here, const std::vector<TensorByt
     const TensorBytes& from = *saved.at(name);
     const auto options = at::TensorOptions().dtype(tensor.scalar_type());
     const at::Tensor on_host = at::empty(from.shape, options);
-    // Not over the file's bytes: they need not be aligned.
+    // The bytes are copied first, for they need not be aligned in the file.
     std::memcpy(on_host.mutable_data_ptr(), from.bytes.data(), from.bytes.size());
     tensor.copy_(on_host);
   }
 }
 
-// Memory of the host for copies of tensors, kept from one save to the next. Fresh memory costs a
-// page fault for each 4 KiB, more than the copy.
+// Host memory for copies of tensors, kept from one save to the next. New memory costs a page fault
+// for each 4 KiB, more than the copy.
 class HostCopies {
  public:
-  // Copies `tensors`, contiguous; valid until the next take(). Throws Error(kUnsupported): a dtype
-  // that safetensors hasn't; c10::Error: no memory.
+  // Copies `tensors`, contiguous. The result is valid until the next take(). Throws
+  // Error(kUnsupported): a dtype that safetensors hasn't; c10::Error: no memory.
   std::vector<TensorBytes> take(const std::vector<NamedTensor>& tensors) {
     const c10::NoGradGuard no_grad;
     std::vector<TensorBytes> views;
@@ -197,7 +198,8 @@ class HostCopies {
             at::TensorOptions().dtype(source.scalar_type()).pinned_memory(source.is_cuda()));
       }
       if (source.is_cpu() && source.is_contiguous()) {
-        // Not LibTorch's threads: on busy cores each of their meetings costs a time slice.
+        // LibTorch's threads aren't used: on busy cores each synchronisation of them costs a time
+        // slice.
         std::memcpy(copy.mutable_data_ptr(), source.const_data_ptr(), source.nbytes());
       } else {
         copy.copy_(source);
@@ -214,11 +216,11 @@ class HostCopies {
 
 constexpr std::size_t kNumSaveDigits = 8;
 
-// Rank 0 sends this about a checkpoint to all ranks. It has the step, the number of its shards and
-// their save, one line each, and the metadata as a file's header.
+// Rank 0 sends this about a checkpoint to all ranks. Its text has the step, the number of its
+// shards and their save, one line each, and the metadata as a file's header.
 struct Notice {
   std::uint64_t step = 0;
-  int num_shards = 0;  // 0: it has none
+  int num_shards = 0;  // 0: no shards
   std::string save{};
   Metadata metadata{};
 };
@@ -240,7 +242,7 @@ Notice decode(const std::string& text) {
 }
 
 // The outcome of an act on one rank, as text. It is kResult and the result; or kError, the code as
-// a character behind '0' (none is a zero byte), and the message.
+// a character from '0' on (so none is a zero byte), and the message.
 constexpr char kResult = 'R', kError = 'E';
 constexpr char kFirstCode = '0';
 constexpr std::size_t kMostErrorBytes = 1024;
@@ -256,15 +258,15 @@ std::string outcome_of(const std::function<std::string()>& act) {
     return encode_error(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return encode_error(ErrorCode::kResourceExhausted, "out of memory for a checkpoint");
-  } catch (const c10::Error& error) {  // its what() has a stack
+  } catch (const c10::Error& error) {  // its what() contains a stack trace
     return encode_error(ErrorCode::kSystem,
                         concat("a checkpoint: ", error.what_without_backtrace()));
-  } catch (const std::exception& error) {  // the file system's
+  } catch (const std::exception& error) {  // for example from the file system
     return encode_error(ErrorCode::kSystem, concat("a checkpoint: ", error.what()));
   }
 }
 
-// The result, or the error thrown.
+// Returns the result, or throws the error.
 std::string result_of(const std::string& outcome) {
   if (outcome.front() == kResult) return outcome.substr(1);
   throw Error(static_cast<ErrorCode>(outcome.at(1) - kFirstCode), outcome.substr(2));
@@ -314,9 +316,9 @@ class Checkpoint::Impl {
   void save(std::uint64_t step, const Metadata& metadata, const std::vector<NamedTensor>& tensors,
             const std::vector<NamedTensor>& own) {
     if (last_step_ == step) return;
-    last_step_.reset();  // after an error it can be saved again
-    // The step may still be under way on the GPU, and the abort of a communicator lets it pass with
-    // rubbish (docs/nccl.md). A barrier behind it ends well only where nothing has failed.
+    last_step_.reset();  // so that after an error it can be saved again
+    // The step may still be under way on the GPU, and the abort of a communicator ends it with
+    // garbage (docs/nccl.md). A barrier after it succeeds only if nothing has failed.
     if (device_.is_cuda()) communicator_.barrier();
     if (sharded_) {
       save_shards(step, metadata, tensors, own);
@@ -349,7 +351,7 @@ class Checkpoint::Impl {
     Metadata metadata;
   };
 
-  // `act` is done on rank 0 alone; every rank returns what it returned, or throws what it threw.
+  // Calls `act` on rank 0 only. Every rank returns what it returned, or throws what it threw.
   std::string on_rank_zero(const std::function<std::string()>& act) {
     std::string outcome;
     if (communicator_.rank() == 0) outcome = outcome_of(act);
@@ -364,7 +366,7 @@ class Checkpoint::Impl {
     });
   }
 
-  // `act` is done on every rank; every rank throws what the first that has an error threw, its
+  // Calls `act` on every rank. Every rank throws the error of the first rank that has one, with its
   // message cut to 1 KiB.
   void on_every_rank(const std::function<void()>& act) {
     const std::string mine = outcome_of([&] {
@@ -376,7 +378,7 @@ class Checkpoint::Impl {
     for (const std::string& each : all) result_of(each);
   }
 
-  // On rank 0; a Notice, empty: there is no checkpoint.
+  // Called on rank 0. Returns a Notice; empty: there is no checkpoint.
   std::string read_newest(const std::vector<NamedTensor>& tensors, const Accept& accept) {
     check_replicated({}, tensors);
     const std::unique_ptr<LoadedCheckpoint> loaded = directory_->newest();
@@ -405,7 +407,7 @@ class Checkpoint::Impl {
                          .metadata = loaded->content.metadata});
   }
 
-  // True: on every rank `own` hold what it saved; false: nothing was changed on any.
+  // Returns true if on every rank `own` hold what it saved; false: nothing was changed on any rank.
   bool load_own(const std::string& shard_path, const std::vector<NamedTensor>& own) {
     std::string bytes;
     std::vector<TensorBytes> saved;
@@ -459,7 +461,7 @@ class Checkpoint::Impl {
       check_savable({}, mine);
       write([this, place, metadata = notice.metadata, views = copies_.take(mine)] {
         directory_->write_shard(place, views);
-        directory_->commit(place, metadata);  // the last one does it
+        directory_->commit(place, metadata);  // only the last rank's call completes it
       });
     });
     uncommitted_.emplace(Uncommitted{place, notice.metadata});
@@ -467,8 +469,9 @@ class Checkpoint::Impl {
     if (!async_) settle();
   }
 
-  // All shards are on disk, and count. A network's file system may have hidden the others' shards
-  // from the last writer. A shard that isn't to be seen now is nowhere that rank 0 looks.
+  // Returns when all shards are on disk and valid. A network file system may have hidden the
+  // others' shards from the last writer. A shard that is still not visible now is not in rank 0's
+  // directory.
   void settle() {
     const std::optional<Uncommitted> last = std::exchange(uncommitted_, std::nullopt);
     on_every_rank([&] { writer_.wait(); });
@@ -488,10 +491,10 @@ class Checkpoint::Impl {
   const bool async_, sharded_;
   std::unique_ptr<CheckpointDirectory> directory_;  // not sharded: rank 0 only
 
-  std::optional<std::uint64_t> last_step_;  // of the file at path_
+  std::optional<std::uint64_t> last_step_;  // the step of the file at path_
   std::string path_;
-  std::optional<Uncommitted> uncommitted_;  // what the last save began; sharded only
-  HostCopies copies_;                       // the writer's while it writes
+  std::optional<Uncommitted> uncommitted_;  // the save that was begun last; sharded only
+  HostCopies copies_;                       // used by the writer while it writes
   WriterThread writer_;
 };
 

@@ -4,12 +4,12 @@
 
 namespace ddprun {
 
-// LibTorch's current stream (a cudaStream_t) on a device, of the calling thread, as a
-// c10::StreamGuard sets it. It is nullptr if this process' LibTorch has no CUDA (load_cuda()). That
-// is the legacy default stream, which is LibTorch's default, too. Throws Error(kSystem) with
-// LibTorch's words.
+// Returns LibTorch's current stream (a cudaStream_t) of the calling thread on a device, as a
+// c10::StreamGuard sets it. Returns nullptr, the legacy default stream, if this process' LibTorch
+// has no CUDA (load_cuda()). That is LibTorch's default, too. Throws Error(kSystem) with LibTorch's
+// words.
 //
-// For CommunicatorOptions::current_stream. DistributedDataParallel and Checkpoint tell it their
+// For CommunicatorOptions::current_stream. DistributedDataParallel and Checkpoint give it to their
 // communicator by themselves.
 void* current_torch_stream(int device_index);
 

@@ -29,8 +29,8 @@ bool debugs_nan() {
   return std::find(words.begin(), words.end(), "nan") != words.end();
 }
 
-// The numbers of those `accumulators` (leaves' AccumulateGrad) that no backward from `outputs` can
-// reach, ascending. Undefined outputs, and those without a graph, reach nothing.
+// Returns the numbers of those `accumulators` (leaves' AccumulateGrad) that no backward from
+// `outputs` can reach, ascending. Undefined outputs, and those without a graph, reach nothing.
 std::vector<std::size_t> unreached(const std::vector<at::Tensor>& outputs,
                                    const std::vector<autograd::Node*>& accumulators) {
   std::unordered_set<autograd::Node*> seen;
@@ -56,7 +56,7 @@ std::vector<std::size_t> unreached(const std::vector<at::Tensor>& outputs,
 
 }  // namespace
 
-// A hook on the accumulator of a parameter's gradient. It has a type of its own, to be known again.
+// A hook on the accumulator of a parameter's gradient. Its own type makes it recognisable.
 class DdpBackward::GradientHook final : public autograd::FunctionPostHook {
  public:
   GradientHook(DdpBackward& backward, std::size_t index) : backward_(backward), index_(index) {}
@@ -113,7 +113,7 @@ void DdpBackward::install_hook(const at::Tensor& parameter) {
 
 void DdpBackward::expect(bool averages) {
   averages_ = averages;
-  end_queued_ = unused_marked_ = false;  // left over where the last backward threw
+  end_queued_ = unused_marked_ = false;  // the last backward may have left them if it threw
   unused_.forget();
 }
 
@@ -122,14 +122,14 @@ void DdpBackward::after_forward(const std::vector<at::Tensor>& outputs) {
   if (!averages_ || !c10::GradMode::is_enabled() || usage.mode() == UsageMode::kAll) return;
   if (usage.mode() == UsageMode::kFindUnused)
     usage.expect_unused(unreached(outputs, accumulators_));
-  // From the outputs on, the backward is the outermost one: one that runs inside another (of a
-  // checkpointed part) ends before all gradients are there.
+  // A backward that runs these hooks of the outputs is the outermost one. A backward inside another
+  // (of a checkpointed part) ends before all gradients are there.
   for (const at::Tensor& output : outputs) {
-    // A hook on a leaf would stay there beyond this iteration.
+    // A hook on a leaf would remain after this iteration.
     if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
     output.register_hook([self = self_](const at::Tensor&) {
       const auto* wanted = autograd::get_current_graph_task_exec_info();
-      const bool for_parameters = wanted == nullptr || wanted->empty();  // else autograd::grad()
+      const bool for_parameters = wanted == nullptr || wanted->empty();  // false: autograd::grad()
       if (for_parameters && *self != nullptr && (*self)->averages_) (*self)->end_later();
     });
   }
@@ -137,7 +137,7 @@ void DdpBackward::after_forward(const std::vector<at::Tensor>& outputs) {
 
 void DdpBackward::on_gradient(std::size_t index) {
   const std::vector<at::Tensor>& parameters = model_.parameters();
-  if (index >= parameters.size()) {  // a sparse one: its turn comes in end()
+  if (index >= parameters.size()) {  // a sparse one: end() averages it
     const NamedTensor& its = model_.sparse()[index - parameters.size()];
     if (checks_nan_ && its.tensor.grad().defined()) check_no_nan(its.tensor.grad(), its.name);
     if (averages_) end_later();
@@ -155,7 +155,7 @@ void DdpBackward::on_gradient(std::size_t index) {
     unused_marked_ = true;
     if (!usage.learning()) unused_.mark(usage.unused());
   }
-  if (!defined && usage.mode() != UsageMode::kAll) return;  // the same as not to be reached
+  if (!defined && usage.mode() != UsageMode::kAll) return;  // as if not reached
   const bool is_complete = usage.on_gradient(index);
   if (model_.options().zero != ZeroStage::kGradients) buckets_.move_in(index, is_complete);
   if (is_complete) buckets_.reducer().mark_ready(index);

@@ -20,10 +20,11 @@
 
 namespace ddprun::torch_adapter {
 
-// Hooks on the accumulators of the parameters' gradients, as long as it lives.
+// Sets hooks on the accumulators of the parameters' gradients, and removes them in its destructor.
 class DdpBackward {
  public:
-  // Error(kInvalidArgument): nothing of the model is to be averaged, or another one does it.
+  // Throws Error(kInvalidArgument) if nothing of the model is to be averaged, or another object
+  // does it.
   static void check_nobody_averages(const WrappedModel& model);
 
   // All must outlive this object.
@@ -32,22 +33,22 @@ class DdpBackward {
   DdpBackward(const DdpBackward&) = delete;
   DdpBackward& operator=(const DdpBackward&) = delete;
 
-  // A forward begins whose backward averages the gradients, or doesn't.
+  // Says that a forward begins, and whether its backward averages the gradients.
   void expect(bool averages);
-  // Times this, from now on.
+  // Multiplies all averages by this factor from now on.
   void scale_averages(double factor) { scale_ = factor; }
-  // `outputs`: the loss is made from them.
+  // Tells the outputs from which the loss is made.
   void after_forward(const std::vector<at::Tensor>& outputs);
 
-  // Takes part in a backward of other ranks, with zeros for gradients: issues the same operations
-  // in the same order.
+  // Takes part in a backward of other ranks, with zeros for gradients: it issues the same
+  // operations in the same order.
   void shadow();
 
  private:
   class GradientHook;
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
   struct Hook {
-    Accumulator accumulator;  // second owner: the graph; kept, or the hook would go with the graph
+    Accumulator accumulator;  // shared with the graph; kept so that the hook outlives the graph
     std::uintptr_t key;
   };
 
@@ -64,17 +65,17 @@ class DdpBackward {
   StepTimes& times_;
   const bool checks_nan_;
   std::vector<Hook> hooks_;
-  std::vector<torch::autograd::Node*> accumulators_;  // those of hooks_ that the buckets are for
+  std::vector<torch::autograd::Node*> accumulators_;  // of parameters in buckets
 
   UnusedParameters unused_;
-  bool averages_ = true;  // the coming backward does
+  bool averages_ = true;  // the coming backward averages
   double scale_ = 1;
 
   // State of the current backward.
   bool end_queued_ = false;
   bool unused_marked_ = false;
 
-  // Second owners: hooks of graphs that may outlive this object, which it then tells.
+  // Shared with hooks of graphs that may outlive this object. The destructor tells them.
   std::shared_ptr<DdpBackward*> self_ = std::make_shared<DdpBackward*>(this);
 };
 

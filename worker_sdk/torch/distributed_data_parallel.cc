@@ -21,7 +21,7 @@ using namespace torch_adapter;
 
 namespace {
 
-// The communicator's errors know of operations alone.
+// Adds to the communicator's errors, which name only the operation, what it was for.
 template <typename Send>
 void say_what_for(const char* what, const Send& send) {
   try {
@@ -35,8 +35,8 @@ void say_what_for(const char* what, const Send& send) {
   }
 }
 
-// Agrees on what all ranks do next. Throws if one has run out of inputs and JoinOptions makes that
-// the end.
+// Agrees on what all ranks do next. Throws if a rank has run out of inputs and JoinOptions makes
+// that an error.
 JoinRound meet(JoinCall call, const JoinOptions& options, const WrappedModel& model) {
   const JoinRound round =
       judge(gather_bytes(static_cast<std::uint8_t>(call), model.communicator(), model.device()));
@@ -49,7 +49,7 @@ JoinRound meet(JoinCall call, const JoinOptions& options, const WrappedModel& mo
   return round;
 }
 
-// Collective.
+// Returns rank 0's order of arrival. Collective.
 std::vector<std::size_t> rank_zeros_arrival(const std::vector<std::size_t>& mine,
                                             const WrappedModel& model) {
   std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof mine[0]);
@@ -78,7 +78,7 @@ void DdpBase::check_still_as_wrapped() const {
   model_->check_frozen();
 }
 
-// The same on all ranks.
+// Checks the use of DdpOptions::zero; the result is the same on all ranks.
 void DdpBase::check_shards_are_used() const {
   if (zero() == ZeroStage::kOff) return;
   if (!has_optimizer_) {
@@ -135,7 +135,7 @@ void DdpBase::go_forward(bool averages, int buffers_from) {
   if (model_->options().broadcast_buffers && sends_buffers_) {
     say_what_for("rank 0's buffers before a forward", [&] { model_->send_buffers(buffers_from); });
   }
-  // As PyTorch: after a local step buffers may differ until the next averaged one has run.
+  // As in PyTorch, buffers may differ after a local step until the next averaged one has run.
   sends_buffers_ = averages;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedDataParallel for LibTorch: any torch::nn::Module, trained on every rank with the same
-// averaged gradients. PyTorch's algorithm and, but for the size of buckets, its defaults;
-// docs/ddp.md explains it.
+// DistributedDataParallel for LibTorch: trains any torch::nn::Module on every rank with the same
+// averaged gradients. Algorithm and defaults are PyTorch's, except the size of buckets; docs/ddp.md
+// explains it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,18 +38,19 @@ struct DdpOptions {
   // Rank 0's buffers (e.g. running means) go to all before each forward. False: at construction
   // only (PyTorch's forward_sync_buffers=False).
   bool broadcast_buffers = true;
-  // Averages the buckets instead of the plain all-reduce (comm_hook.h). Shared with whoever wants
-  // to read its state.
+  // Averages the buckets instead of the plain all-reduce (comm_hook.h). Shared with code that reads
+  // its state.
   std::shared_ptr<CommHook> comm_hook = nullptr;
-  // Some parameters get no gradient in some iterations, each rank perhaps others: every forward
-  // looks which its output depends on. One that no rank uses keeps its gradient, or has none; one
-  // that some rank uses gets the average. Costs a walk over the graph and a small all-reduce.
+  // Some parameters get no gradient in some iterations, perhaps others on each rank: every forward
+  // looks which parameters its output depends on. A parameter that no rank uses keeps its gradient,
+  // or has none; one that some rank uses gets the average. Costs a walk over the graph and a small
+  // all-reduce.
   bool find_unused_parameters = false;
   // Each iteration does the same as the first, which learns which parameters this rank uses and how
   // often. Allows unused parameters, and backwards inside of backwards (checkpointed parts), at no
   // cost after the first iteration; a change is an error. Stronger than find_unused_parameters.
   bool static_graph = false;
-  // Parameters and buffers, by name, that are each rank's own: neither compared nor sent nor
+  // Names of parameters and buffers that each rank keeps for itself: they are not compared, sent or
   // averaged.
   std::vector<std::string> ignored{};
   // Each rank gets only its part of the averages and updates only that part of the parameters, by a
@@ -57,24 +58,25 @@ struct DdpOptions {
   // with comm_hook, find_unused_parameters, static_graph or a join (Error(kUnsupported)).
   ZeroStage zero = ZeroStage::kOff;
   // Looks for NaN in each gradient of this rank, before it is averaged and all ranks have it. The
-  // backward throws Error(kInvalidArgument) that names parameter and rank, and the other ranks hear
-  // it. Waits for the device at each gradient: for finding errors. Also where DDPRUN_DEBUG has the
-  // word "nan". A GradScaler's overflows may be NaN, too: switch it off for the search.
+  // backward throws Error(kInvalidArgument), which names parameter and rank; the other ranks get
+  // it, too. It waits for the device at each gradient, so use it only to find errors. The word
+  // "nan" in DDPRUN_DEBUG also sets it. A GradScaler's overflows may be NaN, too: switch it off for
+  // the search.
   bool check_nan = false;
 };
 
 // For ranks with different numbers of batches.
 struct JoinOptions {
-  // True: gradients are divided by the number of all ranks, so that each batch counts the same
-  // whoever is out of inputs. False: by the number of those that aren't.
+  // True: gradients are divided by the number of all ranks, so that each batch counts the same.
+  // False: they are divided by the number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
   // Once a rank has run out, forward and finish() throw Error(kInvalidArgument) on every rank.
   bool throw_on_early_termination = false;
 };
 
 struct JoinResult {
-  int source_rank = 0;  // of those that ran out last, the highest: whose model all ranks now have
-  std::uint64_t num_shadowed = 0;  // averaged steps of others since this rank ran out
+  int source_rank = 0;  // the highest of the ranks that ran out last: all now have its model
+  std::uint64_t num_shadowed = 0;  // averaged steps of other ranks since this rank ran out
 };
 
 // The part that does not depend on the model's type. Use DistributedDataParallel below.
@@ -97,29 +99,29 @@ class DdpBase {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  // A scope in which ranks may have different numbers of batches, none included:
+  // A scope in which ranks may have different numbers of batches, even none:
   //
   //   auto join = ddp.join();
   //   for (auto& batch : my_batches) { …forward, backward, optimizer.step()… }
   //   join.finish();
   //
   // Every rank makes one. Within it all ranks that have inputs go forward equally often for each
-  // averaged backward. no_sync covers the same forwards on all. Buffers come from the highest of
-  // these ranks. It costs a message of a byte per forward.
+  // averaged backward, and no_sync covers the same forwards on all. Buffers come from the highest
+  // of these ranks. It costs a message of a byte per forward.
   class Join {
    public:
-    // Error(kInvalidArgument): there is one already. Error(kUnsupported): with DdpOptions::zero.
+    // Error(kInvalidArgument): a join is open already. Error(kUnsupported): with DdpOptions::zero.
     explicit Join(DdpBase& ddp, const JoinOptions& options = {});
-    // Without finish(), as where an exception leaves the scope, the other ranks are not told.
+    // Without finish(), for example after an exception, the other ranks are not told.
     ~Join();
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;
 
-    // Collective, once (else Error(kInvalidArgument)), when this rank has run out. Takes part in
-    // the others' steps, with zeros for gradients, until all have run out. Then parameters and
-    // buffers are those of `source_rank` on every rank. An optimiser's state is the caller's: send
-    // it from there, too, where it is to be used again. This rank's gradients are gone if it has
-    // shadowed a step.
+    // Call it once (else Error(kInvalidArgument)) when this rank has run out. Collective. Takes
+    // part in the others' steps, with zeros for gradients, until all have run out. Then parameters
+    // and buffers are those of `source_rank` on every rank. To use an optimiser's state again, the
+    // caller must send it from there, too. This rank's gradients are gone if it has shadowed a
+    // step.
     JoinResult finish();
 
    private:
@@ -130,67 +132,67 @@ class DdpBase {
   };
   [[nodiscard]] Join join(const JoinOptions& options = {}) { return Join(*this, options); }
 
-  // Forgets all gradients, those of DdpOptions::ignored parameters too; the next backward writes
-  // them into the buckets. Instead of optimizer.zero_grad(), which works too. Not collective.
+  // Forgets all gradients, also those of DdpOptions::ignored parameters; the next backward writes
+  // them into the buckets. Replaces optimizer.zero_grad(), which works too. Not collective.
   void zero_grad();
 
-  // As DdpOptions::comm_hook, between a backward and the next forward; null: none any more.
+  // Sets DdpOptions::comm_hook, between a backward and the next forward; null: removes it.
   // Collective. Error(kInvalidArgument): within a join. Error(kUnsupported): with DdpOptions::zero.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
-  // Bytes that this rank gave to collectives for its gradients since the hook was registered.
+  // Returns the bytes that this rank gave to collectives for its gradients since the hook was set.
   const GradientTraffic& traffic() const;
 
-  // The last finished backward: when each bucket was launched and finished.
+  // Returns the times of the last finished backward: when each bucket was launched and finished.
   const IterationTrace& trace() const;
 
-  // How long the parts of this rank's steps took so far; on a GPU only steps that the device has
-  // done. The loop's thread. To make waiting for data show, the loop says how long it waited,
-  // before the step that the data is for.
+  // statistics() returns how long the parts of this rank's steps took so far; on a GPU it has only
+  // steps that the device has done. The loop's thread calls it. The loop tells waited_for_data()
+  // how long it waited for data, before the step that the data is for.
   StepStatistics statistics() const;
   void waited_for_data(Clock::duration time);
 
-  // Buckets and the parameters' numbers in them: one per dtype at first, then by order of arrival.
+  // Buckets and their parameters' numbers: one bucket per dtype at first, then by order of arrival.
   const BucketPlan& bucket_plan() const;
 
-  // The names of the parameters in the order that buckets are formed by: rank 0's of arrival, as
-  // the first averaged iteration has shown it. Empty before that, and on another rank than 0 not
-  // yet agreed until the second. It belongs into a checkpoint. The place of an element in a bucket
-  // decides how communicators and hooks round. So a run goes on bit for bit only with the same
+  // Returns the names of the parameters in the order that buckets are formed by: rank 0's order of
+  // arrival in the first averaged iteration. It is empty before that iteration; ranks other than 0
+  // have their own order until the second. Save it in a checkpoint. An element's place in a bucket
+  // decides how communicators and hooks round, so a run goes on bit for bit only with the same
   // buckets.
   std::vector<std::string> gradient_order() const;
 
-  // Forms the final buckets by it now, instead of in the second averaged iteration, in every mode.
-  // The same options and backend give the same buckets. Between a backward and the next forward,
-  // also before the first; gradients then lie elsewhere. Collective; rank 0's `names` count.
-  // Error(kInvalidArgument) on every rank, and nothing is changed, if they are not exactly the
-  // parameters whose gradients are averaged. Also within a join, and with DdpOptions::zero, whose
-  // buckets are formed once.
+  // Forms the final buckets by these names now, instead of in the second averaged iteration, in
+  // every mode. The same options and backend give the same buckets. Call it between a backward and
+  // the next forward, or before the first; gradients then lie elsewhere. Collective; only rank 0's
+  // `names` count. Error(kInvalidArgument) on every rank, without effect, if they are not exactly
+  // the parameters whose gradients are averaged. The same error comes within a join, and with
+  // DdpOptions::zero, whose buckets are formed once.
   void set_gradient_order(const std::vector<std::string>& names);
 
-  // The parameters whose gradients are averaged in buckets, in bucket_plan()'s numbering. Those
+  // The parameters whose gradients are averaged in buckets, numbered as in bucket_plan(). Those
   // with sparse gradients are not among them.
   const std::vector<at::Tensor>& parameters() const;
 
-  // The memory of the buckets, padding (zeros) included. Moves where bucket_plan() changes.
+  // The memory of the buckets, padding (zeros) included. It moves when bucket_plan() changes.
   std::vector<TensorView> gradient_buckets() const;
 
-  // All memory that this object has for gradients, and DdpOptions::zero.
+  // Returns the bytes of all memory that this object has for gradients.
   std::size_t gradient_bytes() const;
   ZeroStage zero() const;
 
-  // Call before a forward that does not go through forward() or operator(). Sends buffers. Once, in
-  // the second averaged iteration, it forms the final buckets: gradients then lie elsewhere.
-  // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
-  // wrapped. The first two forwards also see one that was added or replaced. The message names it.
-  // The same if the backward before threw, or a rank has run out of inputs and a join ends then.
-  // With DdpOptions::zero, the same if there is no ShardedOptimizer, or averages were not forgotten
-  // since (zero_grad()). Else the communicator's errors.
+  // Call it before a forward that does not go through forward() or operator(). Sends buffers. Once,
+  // in the second averaged iteration, it forms the final buckets: gradients then lie elsewhere.
+  // Collective. Error(kInvalidArgument), which names the parameter: it was cast, moved or unfrozen
+  // since it was wrapped. The first two forwards also find one that was added or replaced. The
+  // error also comes if the backward before threw, or if a rank has run out of inputs and a join
+  // ends then. With DdpOptions::zero the error comes if there is no ShardedOptimizer, or if
+  // averages were not forgotten since (zero_grad()). Also throws the communicator's errors.
   void before_forward();
 
-  // Call after such a forward, with all tensors that the loss may be made from, of any shape. It
-  // acts if find_unused_parameters or static_graph is set. Undefined tensors and those without a
-  // gradient are passed over. Not collective; throws nothing of its own.
+  // Call it after such a forward, with all tensors that the loss may be made from, of any shape. It
+  // acts only if find_unused_parameters or static_graph is set. Ignores undefined tensors and those
+  // without a gradient. Not collective; throws nothing of its own.
   void after_forward(const std::vector<at::Tensor>& outputs);
 
  protected:
@@ -200,23 +202,23 @@ class DdpBase {
   DdpBase& operator=(const DdpBase&) = delete;
 
  private:
-  friend class ShardedOptimizer;  // of which there is one at a time
+  friend class ShardedOptimizer;  // there is one at a time
 
   void check_still_as_wrapped() const;
   void check_shards_are_used() const;
-  // Sends what a forward needs; its backward averages the gradients, or doesn't.
+  // Sends what a forward needs. `averages`: its backward averages the gradients.
   void go_forward(bool averages, int buffers_from);
 
-  // Each uses those before it.
+  // Each uses the members before it.
   std::unique_ptr<torch_adapter::WrappedModel> model_;
   std::unique_ptr<torch_adapter::GradientBuckets> buckets_;
   std::unique_ptr<torch_adapter::StepTimes> times_;
   std::unique_ptr<torch_adapter::DdpBackward> backward_;
 
   int no_sync_depth_ = 0;
-  std::optional<JoinOptions> join_;  // of the scope that is open
-  bool sends_buffers_ = true;        // the coming forward does
-  bool has_optimizer_ = false;       // DdpOptions::zero
+  std::optional<JoinOptions> join_;  // of the open join; nullopt: none is open
+  bool sends_buffers_ = true;        // the coming forward sends buffers
+  bool has_optimizer_ = false;       // with DdpOptions::zero: a ShardedOptimizer exists
 };
 
 // `Model` is a subclass of torch::nn::Module with a forward(). Use:
@@ -228,19 +230,19 @@ class DdpBase {
 //   optimizer.step();                                 // over net->parameters()
 //
 // Every parameter that requires a gradient must get one in each backward (unless DdpOptions say
-// otherwise); backward throws Error(kInvalidArgument) naming those that got none. Parameters are
-// frozen, cast, moved, added or replaced before wrapping, not after: the next forward refuses it by
-// name. Sparse gradients, of Embedding and EmbeddingBag layers, are averaged when the backward is
-// over. Error(kUnsupported) from backward: a gradient with a graph of its own (create_graph), of
-// another dtype than its parameter's, or sparse elsewhere or with DdpOptions::zero. After a
-// backward that threw it throws, too: leave the program.
+// otherwise); backward throws Error(kInvalidArgument) naming those that got none. Freeze, cast,
+// move, add or replace parameters before wrapping, not after: the next forward refuses it by name.
+// Sparse gradients, of Embedding and EmbeddingBag layers, are averaged when the backward is over.
+// Error(kUnsupported) from backward: a gradient with a graph of its own (create_graph), of another
+// dtype than its parameter's, or sparse elsewhere or with DdpOptions::zero. After a backward that
+// threw, each further one throws, too: leave the program.
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:
   // Collective. Compares names, shapes and dtypes of the parameters on all ranks, then copies rank
   // 0's parameters and buffers to all. If they differ, every rank throws Error(kInvalidArgument),
-  // naming rank and parameter. The same if there is nothing to average, or if another one wraps a
-  // parameter already. `model` and `communicator` must outlive this object.
+  // naming rank and parameter. The same error comes if there is nothing to average, or if another
+  // object wraps a parameter already. `model` and `communicator` must outlive this object.
   DistributedDataParallel(Model& model, Communicator& communicator, const DdpOptions& options = {})
       : DdpBase(model, communicator, options), model_(model) {}
 

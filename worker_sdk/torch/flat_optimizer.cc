@@ -74,7 +74,7 @@ void FlatOptimizer::add_items(std::vector<ParameterGroup> groups) {
   }
 }
 
-// Parameters in the order of their gradients in the buckets, then those that are in none.
+// Orders parameters as their gradients are in the buckets, then those that are in none.
 void FlatOptimizer::follow_buckets() {
   std::unordered_map<const void*, std::size_t> position;
   for (const std::vector<std::size_t>& bucket : plan_) {
@@ -129,7 +129,7 @@ void FlatOptimizer::lay_out(Storage& storage) {
   }
 }
 
-// The address of the gradient, brought into the parameter's own layout; 0: it has none.
+// Returns the address of the gradient, after conversion to the parameter's layout; 0: it has none.
 std::uintptr_t FlatOptimizer::dense_gradient(Item& item) {
   at::Tensor& tensor = item.parameter.tensor;
   if (tensor.const_data_ptr() != item.data) {
@@ -159,7 +159,7 @@ void FlatOptimizer::refresh() {
   const auto both_or_none = [](std::uintptr_t a, std::uintptr_t b) { return (a == 0) == (b == 0); };
   if (!std::equal(present.begin(), present.end(), gradients_.begin(), gradients_.end(),
                   both_or_none)) {
-    settle_skipped();  // from now on it isn't the same for all
+    settle_skipped();  // from now on the number left out isn't the same for all
   }
   gradients_ = std::move(present);
   form_batches();
@@ -170,8 +170,8 @@ void FlatOptimizer::form_batches() {
       ddp_ ? ddp_->gradient_buckets() : std::vector<TensorView>();
   std::vector<std::vector<FlatRun>> runs;
   for (const Storage& storage : storages_) runs.push_back(runs_of(storage, buckets));
-  // Without buckets gradients lie elsewhere in each step, and nothing else has changed. Batches of
-  // a first update may be the others' from the second on.
+  // Without buckets gradients lie elsewhere in each step, and nothing else changes. Batches of a
+  // first update may join the others from the second update on.
   if (batches_.empty() || has_first_ || runs != runs_) {
     batches_.clear();
     has_first_ = false;
@@ -202,7 +202,8 @@ void FlatOptimizer::form_batches(const Storage& storage, const std::vector<FlatR
   for (const FlatRun& run : runs) {
     const std::size_t first_item = storage.items[run.first_piece];
     const std::size_t group = items_[first_item].group;
-    // Parameters that are updated for the first time go by themselves: SGD treats them differently.
+    // Parameters that are updated for the first time have separate batches: SGD treats them
+    // differently.
     const auto fits = [&](const Batch& batch) {
       return batch.group == group &&
              (steps()[batch.items.front()] == 0) == (steps()[first_item] == 0);
@@ -231,8 +232,8 @@ void FlatOptimizer::point_at_gradients(Batch& batch) {
   for (std::size_t run = 0; run < batch.values.size(); ++run) {
     const at::Tensor& values = batch.values[run];
     const at::Tensor& gradient = items_[batch.first_items[run]].parameter.tensor.grad();
-    // Owns nothing: the next forward may free what isn't in a bucket. The device is known: CUDA
-    // need not be asked for it.
+    // The tensor owns nothing: the next forward may free what isn't in a bucket. The device is
+    // given, so CUDA need not be asked for it.
     batch.gradients.push_back(at::for_blob(gradient.mutable_data_ptr(), values.sizes())
                                   .options(values.options())
                                   .target_device(values.device())
@@ -246,7 +247,7 @@ void FlatOptimizer::update(Batch& batch, const at::Tensor& overflow) {
   const bool is_first = steps()[batch.items.front()] == 0;
   for (const std::size_t item : batch.items) {
     ++steps()[item];
-    // Lets autograd notice that what it saved of the parameter is out of date.
+    // Tells autograd that the values which it saved of the parameter are out of date.
     items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
   }
   std::vector<float> run_steps;
@@ -270,7 +271,7 @@ void FlatOptimizer::step(const at::Tensor& overflow) {
   if (decides_here && overflow.item<float>() != 0) return;
   refresh();
   const at::Tensor unread = decides_here ? at::Tensor() : overflow;
-  if (unread.defined()) count_skipped(unread);  // before an update can throw
+  if (unread.defined()) count_skipped(unread);  // counted before an update can throw
   for (Batch& batch : batches_) update(batch, unread);
 }
 
@@ -278,7 +279,7 @@ void FlatOptimizer::count_skipped(const at::Tensor& overflow) {
   skipped_ = skipped_.defined() ? skipped_ + overflow.to(skipped_.device()) : overflow.clone();
 }
 
-// Takes what was left out off the numbers of updates. Waits for the device.
+// Subtracts the updates that were left out from the numbers of updates. Waits for the device.
 void FlatOptimizer::settle_skipped() {
   if (!skipped_.defined()) return;
   DDPRUN_CHECK(gradients_.size() == items_.size());
@@ -317,7 +318,7 @@ std::vector<at::Tensor> FlatOptimizer::gradients() {
 std::vector<NamedState> FlatOptimizer::state() {
   const c10::NoGradGuard no_grad;
   settle_skipped();
-  gradients_.clear();  // the steps may be written to: runs are formed anew
+  gradients_.clear();  // the caller may write to the steps, so runs are formed anew
   batches_.clear();
   std::vector<NamedState> all;
   for (std::size_t i = 0; i < items_.size(); ++i) {

@@ -25,14 +25,14 @@ namespace ddprun {
 
 class DdpBase;
 
-// Parameters that are updated by the same rule: leaves that require a gradient, of float32,
-// float64, float16 or bfloat16.
+// Parameters that are updated by the same rule. They are leaves that require a gradient, of
+// float32, float64, float16 or bfloat16.
 struct ParameterGroup {
   std::vector<NamedTensor> parameters;
   UpdateRule rule;
 };
 
-// The module's parameters that require a gradient, each once, by its first name.
+// Returns the module's parameters that require a gradient, each once, by its first name.
 std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
 // One state of an optimiser for a parameter: `tensor` has the parameter's shape and dtype. "step",
@@ -44,41 +44,41 @@ struct NamedState {
   at::Tensor tensor;
 };
 
-// One thread at a time. From construction on the parameters' values lie in memory of this object.
-// That memory outlives the object if a parameter does. Move, cast or replace parameters before, not
-// after.
+// One thread at a time. From construction on, the parameters' values lie in memory of this object.
+// That memory outlives the object if a parameter does. Move, cast or replace parameters only
+// before.
 class FlatOptimizer {
  public:
-  // `ddp`: averages the parameters' gradients; must outlive this object. Null: none, each gradient
-  // lies where autograd puts it. Error(kInvalidArgument): a parameter twice in different groups or
-  // two of one name, an option that torch.optim refuses, `ddp` has DdpOptions::zero.
+  // `ddp` averages the parameters' gradients and must outlive this object. Null: each gradient lies
+  // where autograd puts it. Error(kInvalidArgument): a parameter twice in different groups, two of
+  // one name, an option that torch.optim refuses, `ddp` with DdpOptions::zero.
   explicit FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* ddp = nullptr);
 
-  // Updates each parameter that has a gradient; those without one are left alone, their state, too.
+  // Updates each parameter that has a gradient; those without one keep value and state.
   // Error(kUnsupported): a sparse gradient. Error(kInvalidArgument): a parameter was moved since
-  // construction. `overflow`: GradScaler::unscale_async()'s answer; where it is one nothing is
-  // updated. Nobody waits for it on a GPU (but for SGD with momentum and dampening).
+  // construction. `overflow` is GradScaler::unscale_async()'s answer; if it is 1, nothing is
+  // updated. On a GPU the call doesn't wait for it (except for SGD with momentum and dampening).
   void step(const at::Tensor& overflow = {});
 
   // Forgets all gradients.
   void zero_grad();
 
-  // Sets the rate of all groups, or of one by its place in the list. Error(kInvalidArgument): `lr`
-  // is negative, or not a finite number.
+  // Sets the learning rate of all groups, or of one by its place in the list.
+  // Error(kInvalidArgument): `lr` is negative or not finite.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 
-  // The present gradients in the groups' order, for clipping and unscaling in place. One for each
-  // parameter, so that a norm over them doesn't depend on the buckets, which are others in the
-  // first step after a restart.
+  // Returns the present gradients in the groups' order, for clipping and unscaling in place. There
+  // is one for each parameter, so a norm over them doesn't depend on the buckets, which differ in
+  // the first step after a restart.
   std::vector<at::Tensor> gradients();
 
-  // All state there is, zeros where no update has been: what a checkpoint saves, and loads by
-  // writing into it. By parameter in the groups' order, whatever the buckets are. Valid until the
-  // next step(): ask anew.
+  // Returns all state, zeros before the first update. A checkpoint saves it, and loads by writing
+  // into it. Ordered by parameter in the groups' order, whatever the buckets are. Valid until the
+  // next step().
   std::vector<NamedState> state();
 
-  // How many arrays the last step() updated: with DDP about as many as buckets.
+  // Returns how many arrays the last step() updated: with DDP about as many as buckets.
   std::size_t num_runs() const;
 
  private:
@@ -124,20 +124,20 @@ class FlatOptimizer {
   // Constant after construction.
   const DdpBase* const ddp_;
   std::vector<Item> items_;
-  bool takes_overflow_ = true;  // every fused update does
+  bool takes_overflow_ = true;  // every fused update takes an overflow
 
   std::vector<UpdateRule> rules_;  // by group
   std::vector<Storage> storages_;
-  at::Tensor steps_;  // by item: updates it has had, float32 on the CPU as torch.optim's
-  // How many of them were left out since it was last read, for every item with a gradient: one
-  // float32 where the overflow is. Undefined: none.
+  at::Tensor steps_;  // by item: its updates so far, float32 on the CPU as in torch.optim
+  // Updates left out since it was last read, for every item with a gradient: one float32 on the
+  // overflow's device. Undefined: none.
   at::Tensor skipped_;
-  BucketPlan plan_;  // that the storages follow
+  BucketPlan plan_;  // the plan that the storages follow
   // From the last step: the gradients' addresses, and the runs and batches formed for them.
   std::vector<std::uintptr_t> gradients_;
   std::vector<std::vector<FlatRun>> runs_;  // by storage
   std::vector<Batch> batches_;
-  bool has_first_ = false;  // when batches_ were formed, one of them had had no update
+  bool has_first_ = false;  // when batches_ were formed, one of their items had had no update
 };
 
 }  // namespace ddprun

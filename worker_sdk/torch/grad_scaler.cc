@@ -56,17 +56,17 @@ at::Tensor GradScaler::unscale_async(const std::vector<at::Tensor>& gradients) {
   for (const at::Tensor& gradient : gradients) {
     if (gradient.numel() > 0) divided_.emplace(gradient.const_data_ptr(), gradient);
   }
-  // As PyTorch: the reciprocal in float64.
+  // As PyTorch, computes the reciprocal in float64.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found = at::zeros_like(found_inf_);
   for (auto& [kind, list] : by_kind) {
     const at::Device device = list.front().device();
-    at::Tensor found_there = found.to(device);  // itself, where the gradients are on its device
+    at::Tensor found_there = found.to(device);  // `found` itself if on that device
     at::_amp_foreach_non_finite_check_and_unscale_(list, found_there, inverse.to(device));
     if (!found_there.is_same(found)) found = at::maximum(found, found_there.to(found.device()));
   }
   if (communicator_ && communicator_->size() > 1) {
-    // Averaged gradients are the same on all ranks; those that aren't averaged may differ.
+    // Averaged gradients are the same on all ranks; others may differ.
     communicator_->all_reduce(torch_adapter::view_of(found, "found_inf"), ReduceOp::kMax);
   }
   found_inf_ = at::maximum(found_inf_, found);

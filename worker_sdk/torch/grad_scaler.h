@@ -30,25 +30,25 @@ struct GradScalerOptions {
 //   optimizer.step(overflow);   // FlatOptimizer, ShardedOptimizer
 //   scaler.update();
 //
-// On a GPU nobody waits in it. With another optimiser: if (scaler.unscale(gradients)) step.
+// On a GPU no call of this step waits. With another optimiser: if (scaler.unscale(gradients)) step.
 // One thread at a time.
 class GradScaler {
  public:
-  // `device`: where the losses are. `communicator`: of the ranks that agree; must outlive this
+  // `device` is that of the losses. `communicator` has the ranks that agree, and must outlive this
   // object. Null: this process alone. Error(kInvalidArgument) names an option out of its range.
   GradScaler(c10::Device device, Communicator* communicator, const GradScalerOptions& options = {});
 
-  // The loss times the scale.
+  // Returns the loss times the scale.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  // Divides the gradients by the scale, in place. Gives one float32 on the scaler's device. 1: a
-  // gradient, on any of the ranks, is inf or nan; else 0. Every rank gets the same answer and
-  // leaves the update out where it is 1. Collective, and once for each optimiser between two
-  // update()s. Error(kInvalidArgument): a gradient is float16, whose parameter should be float32;
-  // or it was unscaled already since the last update().
+  // Divides the gradients by the scale, in place. Returns one float32 on the scaler's device. 1: a
+  // gradient on any of the ranks is inf or nan; else 0. Every rank gets the same answer, and skips
+  // the update if it is 1. Collective; once for each optimiser between two update()s.
+  // Error(kInvalidArgument): a gradient is float16, whose parameter should be float32; or it was
+  // unscaled already since the last update().
   [[nodiscard]] at::Tensor unscale_async(const std::vector<at::Tensor>& gradients);
 
-  // The same, and waits for the answer. False: an overflow.
+  // The same, but waits for the answer. False: an overflow.
   [[nodiscard]] bool unscale(const std::vector<at::Tensor>& gradients);
 
   // Ends the step: the scale shrinks after an overflow, grows after growth_interval steps without.
@@ -56,19 +56,19 @@ class GradScaler {
   void update();
 
   double current_scale() const;         // waits for the GPU
-  std::int64_t growth_tracker() const;  // steps since the last overflow or growth; likewise
+  std::int64_t growth_tracker() const;  // steps since overflow or growth; waits for the GPU
 
-  // The state that a checkpoint saves, and loads by writing into it: "scale" (float32),
-  // "growth_tracker" (int32), one number each. With the options that is PyTorch's state_dict().
+  // Returns the state that a checkpoint saves, and loads by writing into it: "scale" (float32),
+  // "growth_tracker" (int32), one number each. With the options it is PyTorch's state_dict().
   std::vector<std::pair<std::string_view, at::Tensor>> state() const;
 
  private:
   const GradScalerOptions options_;
-  Communicator* const communicator_;  // null: alone
+  Communicator* const communicator_;  // null: this process alone
   at::Tensor scale_, growth_tracker_;
-  at::Tensor found_inf_;  // > 0 where an unscale() since the last update() found one
+  at::Tensor found_inf_;  // > 0 if an unscale() since the last update() found an inf or nan
   bool unscaled_ = false;
-  // Since the last update(): gradients that were divided, kept so that no other gets their memory.
+  // Gradients divided since the last update(), kept so that no other gets their memory.
   std::map<const void*, at::Tensor> divided_;
 };
 

@@ -19,7 +19,8 @@ GradientBuckets::GradientBuckets(const WrappedModel& model)
                {model.options().zero, [this](std::size_t number) { before_sending(number); }}),
       multiplied_(model.parameters().size()) {
   if (model_.usage_mode() == UsageMode::kFindUnused) {
-    // The order of arrival changes with the graph: buckets for good, the last parameters first.
+    // The order of arrival changes with the graph, so buckets are formed for good, the last
+    // parameters first.
     std::vector<std::size_t> order(model_.parameters().size());
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
     reducer_.rebuild(order);
@@ -47,7 +48,7 @@ void GradientBuckets::clear() {
 }
 
 void GradientBuckets::make_slots() {
-  // Not views of a bucket tensor but tensors of their own over its memory: autograd refuses to
+  // Slots aren't views of a bucket tensor but separate tensors over its memory: autograd refuses to
   // detach a view in place, which Optimizer::zero_grad(false) does.
   clear();
   slots_.clear();
@@ -55,15 +56,15 @@ void GradientBuckets::make_slots() {
     const at::Tensor& parameter = model_.parameters()[i];
     const auto options = at::TensorOptions().dtype(parameter.scalar_type()).device(model_.device());
     void* data = reducer_.gradient(i).data;
-    // PyTorch's gradient layout contract: the parameter's strides where it is dense.
+    // PyTorch's gradient layout contract: the parameter's strides if it is dense.
     slots_.push_back(parameter.is_non_overlapping_and_dense()
                          ? at::from_blob(data, parameter.sizes(), parameter.strides(), options)
                          : at::from_blob(data, parameter.sizes(), options));
   }
 }
 
-// Checks that gradients can be averaged. Otherwise some would not be, without a word: autograd
-// drops the hooks of a parameter that is cast or moved.
+// Checks that gradients can be averaged. Otherwise some would silently not be: autograd drops the
+// hooks of a parameter that is cast or moved.
 void GradientBuckets::check_ready() const {
   if (reducer_.is_under_way()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -102,7 +103,7 @@ void GradientBuckets::copy_in(std::size_t index, bool is_complete) {
     slot.copy_(gradient);
     return;
   }
-  copy_times(slot, gradient, reducer_.factor());  // the one pass that an average needs
+  copy_times(slot, gradient, reducer_.factor());  // the one pass that an average needs anyway
   multiplied_[index] = 1;
 }
 
@@ -113,11 +114,11 @@ void GradientBuckets::move_in(std::size_t index, bool is_complete) {
   gradient = slots_[index];
 }
 
-// ZeRO-2: until its bucket is sent a gradient lies where autograd put it, and nowhere after.
+// ZeRO-2: a gradient lies where autograd put it until its bucket is sent, and is gone afterwards.
 void GradientBuckets::before_sending(std::size_t number) {
   const c10::NoGradGuard no_grad;
   const double factor = reducer_.factor();
-  std::vector<at::Tensor> rest;  // that were in their slots already
+  std::vector<at::Tensor> rest;  // those that were in their slots already
   for (const std::size_t index : reducer_.plan()[number]) {
     if (model_.options().zero == ZeroStage::kGradients) {
       move_in(index);
@@ -150,7 +151,7 @@ void GradientBuckets::rebuild(std::span<const std::size_t> order) {
   }
 }
 
-// Nobody shall take this rank's own gradients for averages.
+// Drops this rank's own gradients, so that nobody takes them for averages.
 void GradientBuckets::leave_shards() {
   for (const at::Tensor& parameter : model_.parameters()) parameter.mutable_grad().reset();
   has_averages_ = true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Reducer's memory as gradients: each parameter has a slot in a bucket. Heavy: includes ATen.
+// The Reducer's memory used for gradients: each parameter has a slot in a bucket. Heavy: includes
+// ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,31 +19,33 @@ class GradientBuckets {
  public:
   // Collective. `model` must outlive it.
   explicit GradientBuckets(const WrappedModel& model);
-  // Takes the parameters' gradients out of the memory that goes.
+  // Moves the parameters' gradients out of the memory that is freed.
   ~GradientBuckets();
 
   Reducer& reducer() { return reducer_; }
 
-  // A tensor of the parameter's dtype and shape over the gradient's place in its bucket. It moves
-  // only in rebuild().
+  // Returns a tensor of the parameter's dtype and shape over the gradient's place in its bucket. It
+  // moves only in rebuild().
   const at::Tensor& slot(std::size_t index) const { return slots_[index]; }
 
-  // Error(kInvalidArgument): the backward before did not end, or a parameter was cast or moved.
+  // Throws Error(kInvalidArgument) if the backward before did not end, or a parameter was cast or
+  // moved.
   void check_ready() const;
 
-  // The slot holds the parameter's gradient, zeros where it has none; the gradient stays. One that
-  // isn't complete is added to there, so it doesn't get the reducer's factor yet.
+  // Copies the parameter's gradient, or zeros if it has none, to the slot; the gradient stays. One
+  // that isn't complete will be added to in the slot, so it doesn't get the reducer's factor yet.
   // Error(kUnsupported) as check_plain_gradient().
   void copy_in(std::size_t index, bool is_complete = true);
-  // The slot becomes the gradient, too.
+  // The same, but the slot becomes the parameter's gradient.
   void move_in(std::size_t index, bool is_complete = true);
 
   void clear();               // all slots
   void scale(double factor);  // all slots
-  // Reducer::rebuild(); gradients move with their slots.
+  // Calls Reducer::rebuild() and moves gradients with their slots.
   void rebuild(std::span<const std::size_t> order);
 
-  // DdpOptions::zero: the averages are in the shards, and no parameter has a gradient.
+  // Called with DdpOptions::zero when the averages are in the shards; then no parameter has a
+  // gradient.
   void leave_shards();
   void forget_shards() { has_averages_ = false; }
   bool has_averages() const { return has_averages_; }
@@ -55,7 +58,7 @@ class GradientBuckets {
   const WrappedModel& model_;
   Reducer reducer_;
   std::vector<at::Tensor> slots_;
-  std::vector<std::uint8_t> multiplied_;  // by index: its slot has the reducer's factor already
+  std::vector<std::uint8_t> multiplied_;  // by index: its slot already has the reducer's factor
   bool has_averages_ = false;             // in the reducer's shards
 };
 

@@ -59,11 +59,11 @@ void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& no
     const at::ScalarType dtype = list.front().scalar_type();
     const at::Tensor there = scale.to(list.front().device());
     if (at::isReducedFloatingType(dtype) && scale.scalar_type() != dtype) {
-      // CUDA would round a scale on the device to their dtype first. Then they would have another
-      // scale than the other gradients.
+      // CUDA would first round a scale on the device to their dtype. Then their scale would differ
+      // from the other gradients'.
       for (const at::Tensor& each : list) each.copy_(each.to(at::kFloat).mul_(there));
     } else {
-      at::_foreach_mul_(list, there.to(dtype));  // one dtype: a few kernels take all
+      at::_foreach_mul_(list, there.to(dtype));  // one dtype, so few kernels take all
     }
   }
 }

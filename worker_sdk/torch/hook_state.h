@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-// Tensors over the hook's own memory, named "hook.…": for Checkpoint::load(), after the hook was
-// registered and between iterations. They must not outlive the hook.
+// Returns tensors over the hook's own memory, named "hook.…", for Checkpoint::load(). Call it after
+// the hook was registered and between iterations. They must not outlive the hook.
 std::vector<NamedTensor> hook_tensors(CommHook& hook);
 
-// For Checkpoint::save(): the same names; what each rank has of its own is the ranks' mean, in
-// copies. So the ranks that go on, of whatever number, keep together what these did. Collective.
+// Returns tensors of the same names for Checkpoint::save(). A tensor that differs between ranks is
+// the ranks' mean, in a copy; so the state fits any later number of ranks. Collective.
 std::vector<NamedTensor> hook_tensors_to_save(CommHook& hook, Communicator& communicator);
 
 }  // namespace ddprun

@@ -44,7 +44,7 @@ Autocast::~Autocast() {
   at::autocast::set_autocast_dtype(device_, former_dtype_);
 }
 
-// By LibTorch's device-independent interface: its CUDA part is not linked, it registers itself.
+// Uses LibTorch's device-independent interface: its CUDA part is not linked, but registers itself.
 void* current_torch_stream(int device_index) {
   if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return nullptr;
   try {
@@ -59,13 +59,13 @@ void* current_torch_stream(int device_index) {
 
 std::string load_cuda() {
   if (!has_nvidia_driver()) return "no NVIDIA driver on this machine";
-  // Its constructors register CUDA with the LibTorch that is loaded. Local: the NCCL that comes
-  // with it must not take the place of another one's own functions.
+  // The library's constructors register CUDA with the LibTorch that is loaded. RTLD_LOCAL: the NCCL
+  // that comes with it must not replace the functions of another one.
   if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL)) return ::dlerror();
   if (torch::cuda::is_available()) return "";
   std::string why = "LibTorch finds no usable GPU";
   try {
-    nccl::device_identity(*nccl::load_cuda(), 0);  // CUDA's words: an old driver, hidden GPUs
+    nccl::device_identity(*nccl::load_cuda(), 0);  // throws CUDA's reason: old driver, hidden GPUs
   } catch (const Error& error) {
     const std::string reason = error.what();
     why += ": " + reason.substr(0, reason.find('\n'));

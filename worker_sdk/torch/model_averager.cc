@@ -27,7 +27,7 @@ class ModelAverager::Impl {
   Impl(std::vector<NamedTensor> tensors, Communicator& communicator, const AveragerOptions& options)
       : communicator_(communicator) {
     communicator.follow_stream(current_torch_stream);
-    // One dtype after the other: a piece has one.
+    // Pieces are made for one dtype after the other, for a piece has one dtype.
     for (const DType dtype :
          {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       add_pieces(tensors, dtype, options.bucket_bytes);
@@ -91,7 +91,7 @@ class ModelAverager::Impl {
  private:
   // Tensors of one dtype that travel together.
   struct Piece {
-    std::size_t first = 0, count = 0;  // of the tensors
+    std::size_t first = 0, count = 0;  // index and number of its tensors
     DType dtype = DType::kFloat32;
     std::size_t offset_bytes = 0, size_bytes = 0;  // in the block
     WorkPtr work = nullptr;
@@ -124,8 +124,8 @@ class ModelAverager::Impl {
   std::vector<Piece> pieces_;
   std::size_t size_bytes_ = 0;
   std::unique_ptr<CommBuffer> block_;
-  std::vector<at::Tensor> places_;  // each tensor's in the block
-  std::vector<at::Tensor> own_;     // what this rank had at start(); empty: it isn't kept
+  std::vector<at::Tensor> places_;  // each tensor's place in the block
+  std::vector<at::Tensor> own_;     // this rank's values at start(); empty: not kept
   bool is_under_way_ = false;
   std::uint64_t sent_bytes_ = 0;
 };

@@ -52,7 +52,8 @@ void check(const Adam& rule) {
 
 constexpr std::int64_t kElementsPerTask = 1 << 15;
 
-// Ours, where there is one, by LibTorch's compute threads. `update(begin, count)` of one array.
+// Runs ddprun's kernels, if there are any, on LibTorch's compute threads: `update(begin, count)`
+// for parts of one array.
 template <typename Update>
 void in_tasks(const at::Tensor& array, const Update& update) {
   at::parallel_for(0, array.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
@@ -71,7 +72,8 @@ bool has_kernel(const Adam& rule, const at::Tensor& values) {
   return has_kernel(values) && !rule.amsgrad;
 }
 
-// Whether the first update is unlike the others: it must be known whether it was left out.
+// Returns whether the first update differs from the others: then the host must know whether it was
+// left out.
 bool first_is_other(const SgdRule& rule) { return rule.momentum != 0 && rule.dampening != 0; }
 
 template <typename Adam>
@@ -79,7 +81,8 @@ bool first_is_other(const Adam&) {
   return false;
 }
 
-// LibTorch's operations take a tensor for each array; equal ones share it, as a kernel fills each.
+// LibTorch's operations take a tensor for each array. Arrays with equal steps share one, for each
+// costs a kernel to fill.
 std::vector<at::Tensor> step_tensors(const UpdateArrays& arrays) {
   const auto options = arrays.values.front().options().dtype(at::kFloat);
   std::map<float, at::Tensor> made;

@@ -14,13 +14,14 @@
 
 namespace ddprun::torch_adapter {
 
-// Zeros; on the CPU in memory that may lie in huge pages, for each step goes through all of it.
+// Returns zeros. On the CPU their memory may be in huge pages, for each step goes through all of
+// it.
 at::Tensor flat_memory(std::int64_t count, const at::TensorOptions& options);
 
-// Elements [offset, offset + count) of a flat tensor, in its memory.
+// Returns elements [offset, offset + count) of a flat tensor, in its memory.
 at::Tensor piece_of(const at::Tensor& flat, std::size_t offset, std::int64_t count);
 
-// The strides that a parameter keeps in flat memory: its own where they leave no gaps.
+// Returns the strides that a parameter keeps in flat memory: its own if they leave no gaps.
 std::vector<std::int64_t> dense_strides(const at::Tensor& tensor);
 
 struct GroupedParameter {
@@ -28,9 +29,9 @@ struct GroupedParameter {
   std::size_t group = 0;
 };
 
-// Each once, without those of no elements. Error(kInvalidArgument): one is in two groups, two have
-// one name, or an option that torch.optim refuses. Error(kUnsupported): a dtype that can't be
-// averaged.
+// Returns each parameter once, without those of no elements. Error(kInvalidArgument): one is in two
+// groups, two have one name, or an option that torch.optim refuses. Error(kUnsupported): a dtype
+// that can't be averaged.
 std::vector<GroupedParameter> grouped_parameters(std::vector<ParameterGroup> groups);
 
 // Flat arrays of one dtype on one device, side by side.
@@ -38,23 +39,23 @@ struct UpdateArrays {
   const std::vector<at::Tensor>& values;
   const std::vector<at::Tensor>& gradients;
   const std::vector<at::Tensor>* states;  // one list for each of state_names()
-  const std::vector<float>& steps;        // of each array: updates, this one included
+  const std::vector<float>& steps;        // by array: number of updates, this one included
   bool is_first;                          // no array has had an update before
-  // One float32 on the arrays' device each; undefined: none. Only where takes_overflow().
-  at::Tensor overflow{};  // 1: nothing is to be updated
-  at::Tensor skipped{};   // how many of `steps` were, or are to be, left out
+  // Each is one float32 on the arrays' device; undefined: none. Only with takes_overflow().
+  at::Tensor overflow{};  // 1: nothing is updated
+  at::Tensor skipped{};   // how many of `steps` were, or will be, left out
 };
 
-// One fused update of all arrays in place; the gradients stay.
+// Updates all arrays in place in one fused call. It doesn't change the gradients.
 void apply_rule(const UpdateRule& rule, const UpdateArrays& arrays);
 
-// Whether apply_rule() leaves out an update by itself, with nobody waiting for a device.
+// Returns whether apply_rule() leaves out an update on the device, without a wait for it.
 bool takes_overflow(const UpdateRule& rule, const at::Tensor& values);
 
-// torch.optim's names of the state that a rule keeps beside "step".
+// Returns torch.optim's names of the state that a rule keeps besides "step".
 std::vector<std::string_view> state_names(const UpdateRule& rule);
 
-// Error(kInvalidArgument) that names the option that torch.optim refuses, too.
+// Throws Error(kInvalidArgument) that names the option that torch.optim refuses, too.
 void check_rule(const UpdateRule& rule);
 
 }  // namespace ddprun::torch_adapter

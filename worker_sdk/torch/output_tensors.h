@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors in whatever a module's forward returns.
+// Finds the tensors in whatever a module's forward returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,13 +11,14 @@
 
 namespace ddprun {
 
-// For a type of your own that holds tensors: specialise it with
+// Specialise it for a type of your own that holds tensors:
 //   static void collect(const MyOutput&, std::vector<at::Tensor>&);
 template <typename T>
 struct OutputTensors;
 
-// Appends the tensors in `output`: a tensor; optionals, pointers, pairs, tuples, ranges, maps and
-// torch::OrderedDict of such, nested as you like; a type with OutputTensors. Others hold none.
+// Appends the tensors in `output`. It may be a tensor; optionals, pointers, pairs, tuples, ranges,
+// maps and torch::OrderedDict of such, nested in any way; a type with OutputTensors. Other types
+// have none.
 template <typename T>
 void collect_tensors(const T& output, std::vector<at::Tensor>& tensors) {
   if constexpr (requires { OutputTensors<T>::collect(output, tensors); }) {

@@ -29,7 +29,8 @@ class PinnedLoader::ToDevice {
     streams_.exchangeStream(before);
     const c10::Stream users = streams_.getStream(device_);
     copied_.block(users);
-    // Their memory is the copying stream's: not to be used again before the user's has passed.
+    // The memory belongs to the copying stream: it is reused only after the user's stream has
+    // passed here.
     for (const at::Tensor& tensor : batch) tensor.record_stream(users);
     return batch;
   }
@@ -43,7 +44,7 @@ class PinnedLoader::ToDevice {
 
 namespace {
 
-// On a worker's thread: pinning copies, which the training needn't wait for.
+// Runs on a worker's thread: pinning copies, and the training needn't wait for that.
 Loader<PinnedLoader::Batch>::Load pinned(Loader<PinnedLoader::Batch>::Load load) {
   return [load = std::move(load)](const std::vector<std::int64_t>& indices) {
     PinnedLoader::Batch batch = load(indices);

@@ -7,11 +7,11 @@
 
 namespace ddprun {
 
-// A copy of the state of `device`'s default generator (dropout, torch::randn, …). It has bytes on
+// Returns a copy of the state of `device`'s default generator (dropout, torch::randn, …): bytes on
 // the CPU, as many in each call for the same kind of device.
 at::Tensor rng_state(c10::Device device);
 
-// The generator goes on from `state`, as rng_state() gave it. Throws c10::Error for other bytes.
+// Sets the generator to `state`, as rng_state() gave it. Throws c10::Error for other bytes.
 void set_rng_state(c10::Device device, const at::Tensor& state);
 
 }  // namespace ddprun

@@ -33,8 +33,8 @@ std::string key_of(const std::string& parameter, std::string_view state) {
   return concat(parameter, ".", state);
 }
 
-// The norm of order p over all ranks' tensors together, in float64. It stays on the device: nobody
-// waits for it.
+// Returns the norm of order p over all ranks' tensors together, in float64. It stays on the device,
+// without a wait.
 at::Tensor norm_over_ranks(const std::vector<at::Tensor>& tensors, double p,
                            Communicator& communicator, c10::Device device) {
   const bool is_max = std::isinf(p);
@@ -88,7 +88,7 @@ void ShardedOptimizer::add_items(std::vector<ParameterGroup> groups) {
   }
 }
 
-// The bucket's parameters into memory that is laid out as their gradients are.
+// Moves the bucket's parameters into memory with the layout of their gradients.
 void ShardedOptimizer::lay_out(std::size_t number) {
   const c10::NoGradGuard no_grad;
   const Reducer& reducer = ddp_.buckets_->reducer();
@@ -181,7 +181,7 @@ void ShardedOptimizer::update(Bucket& bucket, const at::Tensor& overflow) {
   if (bucket.batches.empty()) form_batches(bucket);
   for (const std::size_t item : bucket.items) {
     ++steps()[item];
-    // Lets autograd notice that what it saved of the parameter is out of date.
+    // Tells autograd that the values which it saved of the parameter are out of date.
     items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
   }
   bool any_first = false;
@@ -211,10 +211,10 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
   }
   if (unread.defined()) {
     unread = unread.to(ddp_.model_->device());
-    // Before an update can throw.
+    // Counted before an update can throw.
     skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
   }
-  // A bucket's new values are on their way while the next one is updated.
+  // A bucket's new values are being sent while the next one is updated.
   std::vector<WorkPtr> works;
   for (Bucket& bucket : buckets_) {
     update(bucket, unread);
@@ -224,7 +224,8 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
   for (const WorkPtr& work : works) work->wait();
 }
 
-// Takes what was left out off the numbers of updates: all have the same. Waits for the device.
+// Subtracts the updates that were left out from the numbers of updates; all have the same. Waits
+// for the device.
 void ShardedOptimizer::settle_skipped() {
   if (skipped_.defined()) steps_.sub_(std::exchange(skipped_, at::Tensor()).item<float>());
 }
@@ -277,7 +278,7 @@ at::Tensor ShardedOptimizer::clip_gradient_norm(const ClipOptions& options) {
   return total;
 }
 
-// `flat`: a bucket's memory, or a copy that is laid out like it.
+// `flat` is a bucket's memory, or a copy with its layout.
 at::Tensor ShardedOptimizer::place_in(const at::Tensor& flat, const Item& item) const {
   const at::Tensor& tensor = item.parameter.tensor;
   return flat.as_strided(tensor.sizes(), tensor.strides(), static_cast<std::int64_t>(item.offset));
@@ -352,12 +353,12 @@ void ShardedOptimizer::load_state(const std::vector<NamedState>& state) {
   check_state(given);
   for (Bucket& bucket : buckets_) {
     for (const ShardPiece& piece : bucket.pieces) {
-      if (item_of_[piece.parameter] >= items_.size()) continue;  // in no group
+      if (item_of_[piece.parameter] >= items_.size()) continue;  // it is in no group
       const Item& item = items_[item_of_[piece.parameter]];
       const at::Tensor& tensor = item.parameter.tensor;
       const auto names = state_names(rules_[item.group]);
       for (std::size_t s = 0; s < names.size(); ++s) {
-        // In the order in which the parameter lies in memory.
+        // Pieces count elements in the order in which the parameter lies in memory.
         const at::Tensor dense = at::empty_strided(tensor.sizes(), tensor.strides(),
                                                    tensor.options().requires_grad(false));
         dense.copy_(given.at(key_of(item.parameter.name, names[s])));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlatOptimizer for DdpOptions::zero. Each rank updates its part of every bucket and has that part
-// of the optimiser's state alone. Then the ranks send each other the new parameters.
-// FlatOptimizer's results; docs/zero.md explains it. No torch header needed here.
+// FlatOptimizer for DdpOptions::zero. Each rank updates its part of every bucket, and has only that
+// part of the optimiser's state. Then the ranks send each other the new parameters. The results are
+// FlatOptimizer's; docs/zero.md explains it. No torch header needed here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,23 +22,23 @@ namespace ddprun {
 
 class DdpBase;
 
-// One thread at a time: the one that runs forward and backward. From construction on the
+// One thread at a time: the one that runs forward and backward. From construction on, the
 // parameters' values lie in memory of this object. That memory outlives the object if a parameter
-// does. Move, cast or replace parameters before, not after. After an error of the communicator
-// parameters may be of two steps: leave the program.
+// does. Move, cast or replace parameters only before. After an error of the communicator parameters
+// may be of two steps: leave the program.
 class ShardedOptimizer {
  public:
-  // Every rank gives the same groups, of parameters whose gradients `ddp` averages; those that are
-  // in none stay as they are. `ddp` has DdpOptions::zero, must outlive this object and has no other
-  // one. Error(kInvalidArgument) where this doesn't hold, and as FlatOptimizer.
+  // Every rank gives the same groups, of parameters whose gradients `ddp` averages. Parameters in
+  // no group stay as they are. `ddp` has DdpOptions::zero, must outlive this object and has no
+  // other ShardedOptimizer. Error(kInvalidArgument) if this doesn't hold, and as FlatOptimizer.
   ShardedOptimizer(std::vector<ParameterGroup> groups, DdpBase& ddp);
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
-  // Updates all parameters by the averages of the last backward; nothing happens where there are
-  // none since zero_grad(). Collective. Error(kInvalidArgument): a parameter was moved since
-  // construction. Else the communicator's errors. `overflow`: as FlatOptimizer's, the same on all
+  // Updates all parameters by the averages of the last backward; has no effect if there are none
+  // since zero_grad(). Collective. Error(kInvalidArgument): a parameter was moved since
+  // construction. Also the communicator's errors. `overflow`: as FlatOptimizer's, the same on all
   // ranks.
   void step(const at::Tensor& overflow = {});
 
@@ -49,30 +49,31 @@ class ShardedOptimizer {
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 
-  // This rank's part of the averages that are there, one tensor for each parameter that it has a
-  // part of. GradScaler::unscale() needs them, which asks the other ranks. Other ranks' lists are
-  // others.
+  // Returns this rank's part of the present averages, one tensor for each parameter that it has a
+  // part of. Give them to GradScaler::unscale(), which asks the other ranks. Each rank's list
+  // differs.
   std::vector<at::Tensor> gradients();
 
-  // ddprun::clip_gradient_norm() over all ranks' parts together: the same norm on all, and the same
-  // as without ZeRO but for rounding. Norms of order p > 0 and infinity (where nan counts as
+  // ddprun::clip_gradient_norm() over all ranks' parts together. All ranks get the same norm, which
+  // is the one without ZeRO but for rounding. The order is p > 0 or infinity (nan then counts as
   // infinite), else Error(kInvalidArgument). Collective: one number is reduced.
   at::Tensor clip_gradient_norm(const ClipOptions& options);
 
-  // FlatOptimizer::state() as the ranks have it together, one tensor after the other, each valid
-  // within its call: at most a bucket is in memory. Collective; by bucket.
+  // Calls `use` with each tensor of the state that all ranks have together, in the form of
+  // FlatOptimizer::state(). A tensor is valid within its call, so at most a bucket is in memory.
+  // Collective; in the order of buckets.
   void for_each_state(const std::function<void(const NamedState&)>& use);
 
-  // The same as a list of copies on the CPU, in the groups' order, on every rank: what a checkpoint
-  // saves. It is the memory that ZeRO saves: drop it soon. Collective.
+  // Returns the same as a list of copies on the CPU, in the groups' order, on every rank, for a
+  // checkpoint. It takes the memory that ZeRO saves: drop it soon. Collective.
   std::vector<NamedState> state();
 
   // Takes this rank's part of what state() or FlatOptimizer::state() gave, of any number of ranks.
-  // Error(kInvalidArgument), and nothing was changed: a tensor is missing, unknown, there twice or
-  // of another shape.
+  // Error(kInvalidArgument), without effect: a tensor is missing, unknown, there twice or of
+  // another shape.
   void load_state(const std::vector<NamedState>& state);
 
-  // The size of this rank's state, padding included.
+  // Returns the bytes of this rank's state, padding included.
   std::size_t state_bytes() const;
 
  private:
@@ -94,12 +95,12 @@ class ShardedOptimizer {
     std::vector<at::Tensor> states[kMaxStates];
   };
   struct Bucket {
-    at::Tensor all;                  // every parameter's values, as the gradients lie
+    at::Tensor all;                  // every parameter's values, in the gradients' layout
     at::Tensor values, gradients;    // this rank's part
-    at::Tensor states[kMaxStates];   // likewise; undefined: no rule here keeps as many
-    std::vector<ShardPiece> pieces;  // what it has of which parameter
-    std::vector<Batch> batches;      // empty: to be formed
-    std::vector<std::size_t> items;  // of all ranks' parts
+    at::Tensor states[kMaxStates];   // this rank's part; undefined: no rule here keeps as many
+    std::vector<ShardPiece> pieces;  // the pieces of parameters that this rank's part has
+    std::vector<Batch> batches;      // empty: not formed yet
+    std::vector<std::size_t> items;  // the items of all ranks' parts
   };
 
   using StateByName = std::map<std::string, at::Tensor>;  // "fc1.weight.exp_avg"
@@ -118,13 +119,13 @@ class ShardedOptimizer {
   // Constant after construction.
   DdpBase& ddp_;
   std::vector<Item> items_;
-  std::vector<std::size_t> item_of_;  // by ddp_'s number of a parameter; kNoItem
-  bool takes_overflow_ = true;        // every fused update does
+  std::vector<std::size_t> item_of_;  // by ddp_'s number of a parameter; kNoItem: in no group
+  bool takes_overflow_ = true;        // every fused update takes an overflow
 
   std::vector<UpdateRule> rules_;  // by group
   std::vector<Bucket> buckets_;
-  at::Tensor steps_;    // by item: updates it has had, float32 on the CPU; the same on all ranks
-  at::Tensor skipped_;  // how many of them were left out since it was last read; undefined: none
+  at::Tensor steps_;    // by item: its updates so far, float32 on the CPU; the same on all ranks
+  at::Tensor skipped_;  // updates left out since it was last read; undefined: none
 };
 
 }  // namespace ddprun

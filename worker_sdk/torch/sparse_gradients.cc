@@ -14,12 +14,12 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-// Values that stand in place of a number of rows.
+// Values that replace a number of rows.
 constexpr std::int64_t kUndefined = -1, kDense = -2;
 
 constexpr const char* kSparseGradient = "a sparse gradient";
 
-// All ranks' rows, rank 0's first.
+// Returns all ranks' rows, rank 0's first.
 at::Tensor gathered_rows(const at::Tensor& mine, const at::Tensor& counts,
                          Communicator& communicator) {
   const auto* const count = counts.const_data_ptr<std::int64_t>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long the parts of DistributedDataParallel's steps take: by the host's clock, or on a GPU by
-// the device's events. Nobody waits for those.
+// the device's events. No thread waits for those events.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,18 +15,18 @@
 
 namespace ddprun::torch_adapter {
 
-// The agent hears of each step, too, if the communicator has a WorkerProgress.
+// It also reports each step to the agent if the communicator has a WorkerProgress.
 class StepTimes {
  public:
-  // `reducer` tells the marks of its iterations. Both must outlive this object.
+  // `reducer` reports the marks of its iterations here. Both must outlive this object.
   StepTimes(Reducer& reducer, c10::Device device, Communicator& communicator);
   ~StepTimes();
 
-  // One whose backward communicates.
+  // Says that a forward begins whose backward communicates.
   void forward_begins();
-  // The loop waited so long for the data of the step under way, or of the coming one.
+  // Adds the time that the loop waited for the data of the step under way, or of the coming one.
   void waited_for_data(Clock::duration time);
-  // The reducer's iteration is over.
+  // Says that the reducer's iteration is over.
   void step_ends();
 
   StepStatistics statistics();
@@ -40,7 +40,7 @@ class StepTimes {
   Communicator& communicator_;
   StepRecorder steps_;
   const std::unique_ptr<DeviceSteps<StreamEvent>> device_steps_;  // null: on the CPU
-  Clock::duration loader_{};  // with device_steps_: what the step under way waited for its data
+  Clock::duration loader_{};  // with device_steps_: the present step's wait for data
 };
 
 }  // namespace ddprun::torch_adapter

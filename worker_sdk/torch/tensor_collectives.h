@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on tensors, without a gradient: sums, parts, wholes. It is up to the caller to skip a
-// group of one.
+// Collectives on tensors, without a gradient: sums, parts, wholes. For a group of one rank the
+// caller should skip them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,18 +11,19 @@
 
 namespace ddprun::torch_adapter {
 
-// A tensor that a collective is writing. One that nobody waits for (an exception came between)
+// A tensor that a collective is writing. If nothing waits for it (an exception came between), it
 // keeps its memory for ever: the communicator may still write there.
 class PendingTensor {
  public:
   PendingTensor() = default;
-  // `source` is what the collective reads.
+  // `source` is the tensor that the collective reads.
   PendingTensor(at::Tensor result, at::Tensor source, WorkPtr work);
   ~PendingTensor();
   PendingTensor(PendingTensor&& other) noexcept;
   PendingTensor& operator=(PendingTensor&& other) noexcept;
 
-  // The tensor, undefined where nothing was started. Once. Throws the collective's error.
+  // Returns the tensor, undefined if nothing was started. Call it once. Throws the collective's
+  // error.
   at::Tensor wait();
 
  private:
@@ -35,16 +36,17 @@ inline constexpr char kGroupTensor[] = "a tensor that a tensor-parallel group ex
 // All are collective: every rank has a tensor of the same sizes, of a dtype that communicators know
 // (else Error(kUnsupported), which names `what`).
 
-// Under way when they return, unless they aren't `async`: for what else there is to compute
-// meanwhile. Without that the others are faster, they wake no thread.
+// With `async` these operations are under way when they return, so that the caller can compute
+// meanwhile. Without it they are faster: no thread is woken.
 
-// The sum (or another reduction) over the group; in place where `tensor` is contiguous.
+// Computes the sum (or another reduction) over the group, in place if `tensor` is contiguous.
 PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group,
                                ReduceOp op = ReduceOp::kSum, bool async = true);
-// All ranks' tensors, one behind the other along the first dimension.
+// Returns all ranks' tensors, one after the other along the first dimension.
 PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async = true,
                            const char* what = kGroupTensor);
-// This rank's part, by the first dimension, of the sum. Error(kInvalidArgument): as own_part().
+// Returns this rank's part, by the first dimension, of the sum. Error(kInvalidArgument) as
+// own_part().
 PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bool async = true);
 
 inline at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group,
@@ -59,15 +61,16 @@ inline at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group) {
   return start_sum_scatter(whole, group, /*async=*/false).wait();
 }
 
-// All ranks' tensors, one behind the other along `dim`.
+// Returns all ranks' tensors, one after the other along `dim`.
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, Communicator& group);
 
-// This rank's part of a tensor along `dim`, a view. Not collective. Error(kInvalidArgument) where
-// it can't be shared evenly, naming `what`.
+// Returns this rank's part of a tensor along `dim`, as a view. Not collective.
+// Error(kInvalidArgument) naming `what` if it can't be shared evenly.
 at::Tensor own_part(const at::Tensor& whole, std::int64_t dim, const Communicator& group,
                     const char* what);
 
-// Error(kInvalidArgument) unless the group can share `size` evenly: "<what> <size> can't be …".
+// Throws Error(kInvalidArgument) unless the group can share `size` evenly: "<what> <size> can't be
+// …".
 void check_shareable(std::int64_t size, const Communicator& group, const char* what);
 
 }  // namespace ddprun::torch_adapter

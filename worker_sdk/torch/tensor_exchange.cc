@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::size_t kTravelsAloneBytes = 1 << 20;
-constexpr std::int64_t kStagingBytes = 64 << 20;  // that those which travel together take
+constexpr std::int64_t kStagingBytes = 64 << 20;  // memory for tensors that travel together
 
 std::int64_t dense_size(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
@@ -28,7 +28,7 @@ bool travels_alone(const at::Tensor& tensor, c10::Device device) {
          tensor.is_non_overlapping_and_dense();
 }
 
-// Its bytes in the memory of those that travel together.
+// Returns its bytes in the memory of tensors that travel together.
 std::int64_t staging_size(const at::Tensor& tensor, c10::Device device) {
   if (travels_alone(tensor, device)) return 0;
   return (dense_size(tensor) + kAlignment - 1) / kAlignment * kAlignment;
@@ -45,7 +45,7 @@ TensorView bytes_of(const at::Tensor& dense) {
           .device = comm_device_of(dense)};
 }
 
-// On CUDA _foreach_copy_ has no kernel for rare dtypes, as uint16.
+// On CUDA _foreach_copy_ has no kernel for rare dtypes such as uint16.
 bool has_foreach_copy(at::ScalarType dtype) {
   constexpr at::ScalarType kDTypes[] = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
                                         at::kLong,  at::kInt,    at::kShort, at::kChar,
@@ -53,15 +53,15 @@ bool has_foreach_copy(at::ScalarType dtype) {
   return std::find(std::begin(kDTypes), std::end(kDTypes), dtype) != std::end(kDTypes);
 }
 
-// Lists of one dtype.
+// Copies a list of tensors to another; each list has one dtype.
 void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
   if (has_foreach_copy(to.front().scalar_type())) return at::_foreach_copy_(to, from);
   for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
 }
 
 at::Tensor bytes_from(const void* data, std::size_t size, c10::Device device) {
-  // Nobody waits for the copy to a GPU. LibTorch gives pinned memory to nobody else before the copy
-  // has ended; pageable memory it does.
+  // No thread waits for the copy to a GPU. LibTorch reuses pinned memory only after the copy has
+  // ended; pageable memory it reuses before.
   const at::Tensor bytes =
       at::empty({static_cast<std::int64_t>(size)},
                 at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
@@ -177,7 +177,7 @@ void copy_times(const at::Tensor& place, const at::Tensor& source, double factor
     place.copy_(source);
     return;
   }
-  if (source.device() != place.device()) {  // no kernel takes both
+  if (source.device() != place.device()) {  // no kernel takes tensors of both devices
     place.copy_(source).mul_(factor);
     return;
   }
@@ -218,7 +218,7 @@ void TensorBroadcast::lay_out() {
   }
 }
 
-// False: a tensor was given another size or layout since, or moved.
+// Returns false if a tensor has got another size or layout since, or was moved.
 bool TensorBroadcast::fits() const {
   const auto is_alone = [&](const at::Tensor& tensor) { return travels_alone(tensor, device_); };
   const auto is_empty = [](const at::Tensor& tensor) { return tensor.numel() == 0; };

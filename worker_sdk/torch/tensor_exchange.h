@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LibTorch tensors, and bytes, through a Communicator: what one rank has read, all have. Heavy:
+// Moves LibTorch tensors and bytes through a Communicator, for example from one rank to all. Heavy:
 // includes ATen.
 #pragma once
 
@@ -13,42 +13,43 @@
 
 namespace ddprun::torch_adapter {
 
-// Error(kUnsupported) naming `what` for dtypes that the communicators don't know.
+// Returns the tensor's dtype. Error(kUnsupported) naming `what` if communicators don't know it.
 DType dtype_of(const at::TensorBase& tensor, const std::string& what);
-// The dtype in which a parameter's gradient is averaged. Error(kUnsupported) naming `what` for
-// dtypes that can't be. A complex number is two of the dtype that this returns.
+// Returns the dtype in which a parameter's gradient is averaged. Error(kUnsupported) naming `what`
+// if it can't be. A complex number is two of the dtype that this returns.
 DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what);
-// A gradient is dense, of its parameter's dtype and without a graph, but for these.
+// A gradient is dense, of its parameter's dtype and without a graph; these fields allow exceptions.
 struct GradientMay {
   bool be_sparse = false;
   bool have_graph = false;
 };
-// Error(kUnsupported) naming `name` unless the parameter's gradient, which is defined, is so.
+// Error(kUnsupported) naming `name` unless the parameter's gradient, which is defined, is as above.
 void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
                           GradientMay may = {});
 Device comm_device_of(const at::TensorBase& tensor);
-// A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
+// Returns a view of a tensor's memory. The tensor must be contiguous and outlive the view. Errors
+// as dtype_of().
 TensorView view_of(const at::Tensor& contiguous, const std::string& what);
-// A tensor of one dimension over the view's memory, which must outlive it.
+// Returns a tensor of one dimension over the view's memory, which must outlive it.
 at::Tensor tensor_over(const TensorView& view);
 
-// `place` becomes `source` times `factor`, by one kernel on one device. Sizes are the same.
+// Sets `place` to `source` times `factor`, by one kernel on one device. Sizes are the same.
 void copy_times(const at::Tensor& place, const at::Tensor& source, double factor);
 
-// After: every rank's tensors hold root's values. Any dtype, device and layout but sparse; sizes,
-// dtypes and strides are the same on all ranks. Small tensors, and those that are not on `device`
-// (where the communicator wants buffers), travel together.
+// Copies root's values into every rank's tensors. Any dtype and device; any layout but sparse.
+// Sizes, dtypes and strides are the same on all ranks. Small tensors, and those that are not on
+// `device` (that of the communicator's buffers), travel together.
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
                        c10::Device device);
 
-// broadcast_tensors() of the same tensors again and again: keeps the memory in which they travel.
+// broadcast_tensors() of the same tensors many times: keeps the memory in which they travel.
 class TensorBroadcast {
  public:
   TensorBroadcast(std::vector<at::Tensor> tensors, c10::Device device);
   void run(int root, Communicator& communicator);
 
  private:
-  // Tensors of one dtype and device: one kernel copies them.
+  // Tensors of one dtype and device: one kernel copies them all.
   struct Kind {
     std::vector<at::Tensor> tensors, places;
   };
@@ -59,30 +60,30 @@ class TensorBroadcast {
   const std::vector<at::Tensor> tensors_;
   const c10::Device device_;
 
-  // As they were at lay_out().
+  // The state at the last lay_out().
   std::vector<at::Tensor> alone_, empty_;
   at::Tensor staging_;
   std::vector<Kind> kinds_;
 };
 
-// After: `bytes` is root's, whatever its size was. `device`: where the communicator wants buffers.
+// Sets every rank's `bytes` to root's, of any size. `device` is that of the communicator's buffers.
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device);
 
-// `op` over all ranks' bytes at each place; as many on every rank. On `device`, where nobody waits
-// for them: bytes_on_host() does.
+// Returns `op` over all ranks' bytes at each place; every rank gives as many. The result is on
+// `device` and may not be ready: bytes_on_host() waits for it.
 at::Tensor reduced_bytes(const std::vector<std::uint8_t>& bytes, ReduceOp op,
                          Communicator& communicator, c10::Device device);
 std::vector<std::uint8_t> bytes_on_host(const at::Tensor& bytes);
 
-// Both, in place.
+// Does both, in place.
 void reduce_bytes(std::vector<std::uint8_t>& bytes, ReduceOp op, Communicator& communicator,
                   c10::Device device);
 
-// Each rank's byte, by rank.
+// Returns each rank's byte, by rank.
 std::vector<std::uint8_t> gather_bytes(std::uint8_t mine, Communicator& communicator,
                                        c10::Device device);
 
-// Each rank's `text`, cut to `limit_bytes`, by rank.
+// Returns each rank's `text`, cut to `limit_bytes`, by rank.
 std::vector<std::string> gather_texts(const std::string& text, std::size_t limit_bytes,
                                       Communicator& communicator, c10::Device device);
 

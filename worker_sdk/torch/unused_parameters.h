@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that get no gradient in a backward of this rank, and whether another rank has one for
-// them. Heavy: includes ATen.
+// Parameters that get no gradient in a backward of this rank, and whether another rank has a
+// gradient for them. Heavy: includes ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@
 
 namespace ddprun::torch_adapter {
 
-// A backward: mark(), ask(), hear() where wants_answer(), take_back(), settle(). A shadow step of a
-// join: ask(), hear(), take_back_shadowed().
+// A backward is mark(), ask(), hear() if wants_answer(), take_back(), settle(). A shadow step of a
+// join is ask(), hear(), take_back_shadowed().
 class UnusedParameters {
  public:
   // Both must outlive this object.
@@ -23,28 +23,28 @@ class UnusedParameters {
 
   ParameterUsage& usage() { return usage_; }
 
-  // The coming backward begins anew, whatever one before that threw has left.
+  // Removes what an earlier backward that threw has left, before the coming one.
   void forget() { marked_.clear(); }
 
   // Those that aren't ready contribute their gradient from earlier backwards, or zeros. They keep
   // it until it is known whether another rank uses them.
   void mark(const std::vector<std::size_t>& indices);
-  void mark_rest();  // reached by the forward, but not by the loss
+  void mark_rest();  // those that the forward reached, but not the loss
 
-  // Which parameters any rank has used, for hear(). Collective where it isn't known, else
-  // undefined: kAll needs not know, kStatic only once. Nobody waits here.
+  // Returns, for hear(), which parameters any rank has used. Collective if that isn't known, else
+  // undefined: kAll never asks, kStatic only once. It doesn't wait.
   at::Tensor ask();
   // If this rank has used all parameters itself, it need not wait for an answer.
   bool wants_answer() const { return !marked_.empty() || usage_.mode() == UsageMode::kStatic; }
-  // Waits for the device.
+  // Takes the answer; waits for the device.
   void hear(const at::Tensor& answer);
 
-  // Gives a hook back what it had kept and has sent for parameters that nobody uses now: their
+  // Gives a hook back the errors that it has sent for parameters that no rank uses now: their
   // averages are not applied.
   void take_back();
   void take_back_shadowed();
 
-  // The parameters that were marked have the average, or the gradient they had.
+  // Gives the marked parameters the average, or the gradient that they had before.
   void settle();
 
  private:
@@ -52,15 +52,14 @@ class UnusedParameters {
 
   struct Marked {
     std::size_t index;
-    at::Tensor gradient;  // what it was before this backward; undefined where there was none
+    at::Tensor gradient;  // its gradient before this backward; undefined: it had none
   };
 
   const WrappedModel& model_;
   GradientBuckets& buckets_;
   ParameterUsage usage_;
-  std::vector<std::uint8_t>
-      used_;                    // on any rank, by parameter; empty: not known. kStatic: for good
-  std::vector<Marked> marked_;  // in the current backward
+  std::vector<std::uint8_t> used_;  // by any rank; empty: unknown. kStatic: for good
+  std::vector<Marked> marked_;      // in the current backward
 };
 
 }  // namespace ddprun::torch_adapter

@@ -17,7 +17,7 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-// Options on which the ranks must agree, too.
+// Returns the options on which the ranks must agree, too.
 std::vector<ModelEntry> entries_of(const DdpOptions& options) {
   const auto on = [](bool value) { return std::string(value ? "on" : "off"); };
   return {{"option find_unused_parameters", on(options.find_unused_parameters)},
@@ -71,8 +71,8 @@ struct ModelState {
   }
 };
 
-// Parameters and buffers without those named in `ignored`. Error(kInvalidArgument): a name there
-// that the module hasn't; one of the others that is sparse, or expanded.
+// Returns parameters and buffers without those named in `ignored`. Error(kInvalidArgument): an
+// ignored name that the module hasn't; another tensor that is sparse or expanded.
 ModelState state_of(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
   ModelState state;
   std::set<std::string> unknown(ignored.begin(), ignored.end());
@@ -96,7 +96,8 @@ ModelState state_of(const torch::nn::Module& module, const std::vector<std::stri
                      "\": the model has no parameter or buffer of that name"));
 }
 
-// With DdpOptions::zero none: such a gradient is refused when it comes.
+// Returns the parameters with sparse gradients. With DdpOptions::zero it returns none: such a
+// gradient is refused when it comes.
 std::set<const void*> sparse_parameters(const torch::nn::Module& module, ZeroStage zero) {
   std::set<const void*> found;
   if (zero != ZeroStage::kOff) return found;
@@ -109,8 +110,9 @@ std::set<const void*> sparse_parameters(const torch::nn::Module& module, ZeroSta
   return found;
 }
 
-// Collective. Error(kInvalidArgument), the same on every rank, names the first rank whose `state`
-// (names, dtypes, shapes, strides) or `more` differs from rank 0's.
+// Checks that all ranks have the same model. Collective. Error(kInvalidArgument), the same on every
+// rank, names the first rank whose `state` (names, dtypes, shapes, strides) or `more` differs from
+// rank 0's.
 void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
                       Communicator& communicator, c10::Device device) {
   if (communicator.size() == 1) return;
@@ -157,7 +159,7 @@ void WrappedModel::sort_out(const std::vector<NamedTensor>& parameters,
       frozen_.push_back({name, parameter});
       continue;
     }
-    // One that several modules share is listed under each name; it has one gradient.
+    // A parameter that several modules share is listed under each name, but has one gradient.
     const void* const identity = parameter.unsafeGetTensorImpl();
     if (!known.insert(identity).second) continue;
     if (sparse.contains(identity)) {
@@ -217,7 +219,8 @@ void WrappedModel::check_frozen() const {
   }
 }
 
-// A walk through the module's layers: the first forwards look, later ones would pay for it.
+// Walks through the module's layers. Only the first forwards check, so that later ones don't pay
+// for it.
 void WrappedModel::check_nothing_is_new() {
   constexpr int kMostLooks = 2;
   if (num_looks_ == kMostLooks) return;

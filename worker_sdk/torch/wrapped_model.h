@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that DistributedDataParallel has taken over: the ranks have compared it, and its tensors
-// are sorted by what becomes of their gradients. Heavy: includes ATen.
+// are sorted by how their gradients are treated. Heavy: includes ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,12 +19,13 @@
 
 namespace ddprun::torch_adapter {
 
-// Parameters are numbered: those whose gradients are averaged in buckets, without the sparse ones.
+// A parameter's number counts those whose gradients are averaged in buckets, without the sparse
+// ones.
 class WrappedModel {
  public:
-  // Collective: compares the ranks' models and options. Error(kInvalidArgument), the same on every
-  // rank, names the first rank that differs from rank 0. Errors of this rank alone: options or
-  // parameters that can't be.
+  // Compares the ranks' models and options. Collective. Error(kInvalidArgument), the same on every
+  // rank, names the first rank that differs from rank 0. Options or parameters that can't be cause
+  // an error on this rank alone.
   WrappedModel(const torch::nn::Module& module, Communicator& communicator,
                const DdpOptions& options);
 
@@ -42,16 +43,17 @@ class WrappedModel {
   // Parameters whose gradients are sparse: in no bucket.
   const std::vector<NamedTensor>& sparse() const { return sparse_; }
 
-  // Collective. After: every rank has root's parameters.
+  // Sends root's parameters, and its buffers if asked, to every rank. Collective.
   void send_state(int root, bool with_buffers) const;
-  // Collective. After: every rank has root's buffers.
+  // Sends root's buffers to every rank. Collective.
   void send_buffers(int root);
 
-  // No parameter has a gradient, an ignored one neither.
+  // Removes the gradients of all parameters, ignored ones too.
   void forget_gradients() const;
 
-  // Error(kInvalidArgument) names a parameter that would be trained, yet not averaged. The first
-  // was frozen when it was wrapped, the second was added or replaced since.
+  // Throw Error(kInvalidArgument) naming a parameter that would be trained but not averaged. The
+  // first function finds one that was frozen when it was wrapped, the second one that was added or
+  // replaced since.
   void check_frozen() const;
   void check_nothing_is_new();
 
@@ -66,13 +68,13 @@ class WrappedModel {
   std::vector<ParameterSpec> specs_;
   std::vector<NamedTensor> sparse_;
   std::vector<NamedTensor> frozen_;  // parameters that require no gradient
-  std::vector<at::Tensor> ignored_;  // parameters: only their gradients are forgotten
+  std::vector<at::Tensor> ignored_;  // ignored parameters: only their gradients are forgotten
   std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> state_;  // all parameters, then all buffers, that are sent
+  std::vector<at::Tensor> state_;  // all parameters, then all buffers, which are sent
   c10::Device device_ = c10::kCPU;
 
   std::optional<TensorBroadcast> buffer_broadcast_;  // from the first forward on
-  int num_looks_ = 0;                                // check_nothing_is_new()
+  int num_looks_ = 0;                                // counts check_nothing_is_new()
 };
 
 }  // namespace ddprun::torch_adapter

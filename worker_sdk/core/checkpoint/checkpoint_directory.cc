@@ -31,8 +31,8 @@ std::string stem(std::uint64_t step) {
   return concat(kPrefix, std::string(num_zeros, '0'), digits);
 }
 
-// Takes a number off the front of `text`; what is no number is 0, which the caller finds out by
-// writing the name again.
+// Takes a number off the front of `text`; returns 0 if there is none. The caller notices that when
+// it writes the name again.
 template <typename Number>
 Number take_number(std::string_view& text) {
   Number number{};
@@ -54,7 +54,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kShardsKey = "shards", *kSaveKey = "save";
 constexpr int kMostShards = 1'000'000;
-constexpr std::chrono::seconds kPatience{5};  // with a process that was killed and is ending
+constexpr std::chrono::seconds kPatience{5};  // wait for the end of a process that was killed
 
 [[noreturn]] void throw_unusable(const std::string& why) { throw Error(ErrorCode::kProtocol, why); }
 
@@ -80,7 +80,7 @@ void write_file(const std::string& path, const Metadata& metadata,
   write_durably(path, pieces);
 }
 
-// Says which of the ranks' files is meant.
+// Returns the words for one rank's file.
 std::string shard_text(const ShardPlace& place) {
   return concat("the shard of rank ", place.rank, " of ", place.size);
 }
@@ -164,7 +164,7 @@ std::vector<std::uint64_t> CheckpointDirectory::steps() const {
   return steps;
 }
 
-// Shards of a checkpoint that was put aside belong to it.
+// Keeps shards of a checkpoint that was renamed as damaged: they belong to it.
 void CheckpointDirectory::remove_leftovers() {
   const std::vector<std::string> all = names();
   const std::set<std::string> known(all.begin(), all.end());
@@ -177,7 +177,7 @@ void CheckpointDirectory::remove_leftovers() {
   }
 }
 
-// The file at loaded.path, and its shards. Throws Error(kProtocol): it is damaged.
+// Reads the file at loaded.path, and its shards. Throws Error(kProtocol): it is damaged.
 void CheckpointDirectory::read(LoadedCheckpoint& loaded) const {
   loaded.content = decode(loaded.bytes.emplace_back(read_file(loaded.path)));
   const auto shards = loaded.content.metadata.extract(kShardsKey);
@@ -256,7 +256,7 @@ bool CheckpointDirectory::is_committed(const ShardPlace& place) const {
     const auto save = file.metadata.find(kSaveKey);
     return save != file.metadata.end() && save->second == place.save;
   } catch (const Error&) {
-    return false;  // it is replaced
+    return false;  // the caller then replaces it
   }
 }
 
@@ -274,9 +274,8 @@ bool CheckpointDirectory::commit(const ShardPlace& place, Metadata metadata) {
   return true;
 }
 
-// Keeps checkpoints newer than `step`: a training that went on elsewhere wrote them. Removes shards
-// after the checkpoint that refers to them. Shards of another save of this step are no longer
-// needed.
+// Keeps checkpoints newer than `step`: a training that went on elsewhere wrote them. Removes a
+// checkpoint before its shards, and this step's shards of other saves.
 void CheckpointDirectory::remove_outdated(std::uint64_t step, const std::string& save) {
   std::vector<std::uint64_t> older = steps();
   older.erase(std::lower_bound(older.begin(), older.end(), step), older.end());

@@ -37,7 +37,7 @@ auto retry_interrupted(Call call) {
   return result;
 }
 
-// ": it takes 14.4 MB, 9.6 MB are free". Empty: the file system doesn't tell.
+// Returns ": it takes 14.4 MB, 9.6 MB are free". Empty: the file system doesn't tell.
 std::string room_text(const std::string& directory, const std::vector<std::string_view>& pieces) {
   struct statvfs info {};
   if (::statvfs(directory.c_str(), &info) != 0) return "";
@@ -49,12 +49,12 @@ std::string room_text(const std::string& directory, const std::vector<std::strin
   return text;
 }
 
-constexpr std::chrono::milliseconds kPause{20};  // flock() itself knows no deadline
-// A holder that isn't seen may just have let go of the lock. After so long it is on another
+constexpr std::chrono::milliseconds kPause{20};  // between tries: flock() takes no deadline
+// A holder that isn't seen may have released the lock just now. After this time it is on another
 // machine, or may only read the directory.
 constexpr std::chrono::milliseconds kUnseen{500};
 
-// The process that holds the lock on that directory; 0: none that we see.
+// Returns the process that holds the lock on that directory; 0: none is visible here.
 pid_t holder_of(const struct stat& directory) {
   const std::string inode = concat(':', directory.st_ino);
   std::ifstream locks("/proc/locks");
@@ -71,11 +71,12 @@ pid_t holder_of(const struct stat& directory) {
 
 bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM); }
 
-// By its real user: it may have become a set-user-ID program. Access lists are not looked at.
+// Returns whether the process may write the directory, by its real user: it may have become a
+// set-user-ID program. Access lists are not checked.
 bool may_write(pid_t pid, const struct stat& directory) {
   if ((directory.st_mode & S_IWOTH) != 0) return true;
   std::ifstream status(concat("/proc/", pid, "/status"));
-  if (!status) return true;  // a machine may hide others' processes
+  if (!status) return true;  // a machine may hide other users' processes
   for (std::string line; std::getline(status, line);) {
     std::istringstream words(line);  // "Uid: REAL EFFECTIVE …", "Gid: REAL …", "Groups: ONE …"
     std::string key;
@@ -107,12 +108,12 @@ void write_durably(const std::string& path, const std::vector<std::string_view>&
       if (why != 0) throw_system_error(what, why);
     }
     require(::fsync(file.fd.get()) == 0);
-    // A network's file system may say only now that there was no room.
+    // A network file system may report only now that there was no room.
     require(::close(file.fd.release()) == 0);
     require(::rename(file.path.c_str(), path.c_str()) == 0);
     sync_directory(directory, what);
   } catch (const Error& error) {
-    file.fd.reset();  // its room is free once it is closed, too
+    file.fd.reset();  // its room is free only after it is closed
     ::unlink(file.path.c_str());
     if (why != ENOSPC) throw;
     throw Error(error.code(), error.what() + room_text(directory, pieces));
@@ -122,20 +123,20 @@ void write_durably(const std::string& path, const std::vector<std::string_view>&
 void sync_directory(const std::string& path, const std::string& what) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) throw_system_error(what, errno);
-  // EINVAL: a file system without it, which has no such need.
+  // EINVAL: a file system without fsync for directories, which doesn't need it.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) throw_system_error(what, errno);
 }
 
 std::string read_whole(const std::string& path) {
   const std::string what = "can't read the checkpoint " + path;
-  // O_NONBLOCK: somebody's pipe of that name must not hold us up.
+  // O_NONBLOCK: opening a pipe of that name must not block.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) throw_system_error(what, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_system_error(what, errno);
   const auto size = static_cast<std::size_t>(info.st_size);
   std::string bytes;
-  // False: the file is shorter.
+  // Reads up to byte `end`. False: the file is shorter.
   const auto read_up_to = [&](std::size_t end) {
     std::size_t done = bytes.size();
     bytes.resize(end);
@@ -222,7 +223,7 @@ void WriterThread::run() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      task_();  // nobody else changes it until it is done
+      task_();  // no other thread changes it until it is done
     } catch (...) {
       error = std::current_exception();
     }

@@ -40,7 +40,7 @@ bool has_one_twice(const std::vector<std::string>& names) {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
-// Each read_…() is false where there is none; the rest is then of no use.
+// Each read_…() returns false if it finds no such value; the rest of the text is then meaningless.
 class Parser {
  public:
   explicit Parser(std::string_view text) : rest_(text) {}
@@ -98,7 +98,7 @@ class Parser {
     return take(close);
   }
 
-  // true, false, null, or a number.
+  // Reads true, false, null, or a number.
   bool read_word(JsonValue& value) {
     const std::size_t size = std::min(rest_.find_first_of(" \t\r\n,]}"), rest_.size());
     const std::string_view word = rest_.substr(0, size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much JSON as a safetensors header is: objects, arrays, texts, natural numbers. Here and not
-// Boost's, so that a program that uses the SDK needs no further library. Pure.
+// The part of JSON that a safetensors header needs: objects, arrays, texts, natural numbers.
+// Boost's JSON isn't used, so that a program with the SDK needs no further library. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ struct JsonValue {
   enum class Kind : std::uint8_t { kObject, kArray, kText, kNumber, kOther };
 
   Kind kind = Kind::kOther;        // kOther: true, false, null, and numbers that aren't natural
-  std::vector<std::string> names;  // of an object's items, in their order; no two alike
-  std::vector<JsonValue> items;    // of an object or an array
+  std::vector<std::string> names;  // the names of an object's items, in their order; no two alike
+  std::vector<JsonValue> items;    // the items of an object or an array
   std::string text;
   std::uint64_t number = 0;
 };
 
-// nullopt: `text` is no JSON, isn't valid UTF-8, has a name twice in an object, or is deeper
-// than 16.
+// Returns nullopt if `text` is no JSON, isn't valid UTF-8, has a name twice in an object, or is
+// nested deeper than 16.
 std::optional<JsonValue> parse_json(std::string_view text);
 
-// `text`, valid UTF-8, between quotation marks.
+// Returns `text`, valid UTF-8, between quotation marks.
 std::string quote_json(std::string_view text);
 
 }  // namespace ddprun

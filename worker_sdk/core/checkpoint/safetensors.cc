@@ -21,13 +21,13 @@ namespace {
 using Kind = JsonValue::Kind;
 static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
 
-constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // as safetensors has it
+constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // safetensors' own limit
 constexpr const char* kMetadataKey = "__metadata__";
 constexpr const char* kChecksumKey = "crc32";
 
 [[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::kProtocol, why); }
 
-// Bytes of one element; 0: not known.
+// Returns the bytes of one element; 0: not known.
 std::size_t element_size(std::string_view dtype) {
   if (dtype == "C64" || dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
   if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
@@ -75,7 +75,7 @@ Metadata read_metadata(const JsonValue& value) {
   return metadata;
 }
 
-// Bytes that `shape` and `dtype` mean.
+// Returns the number of bytes that `shape` and `dtype` mean.
 std::uint64_t size_of(const TensorBytes& tensor) {
   std::uint64_t size = element_size(tensor.dtype);
   if (size == 0) reject("its header has an unknown dtype");
@@ -128,7 +128,7 @@ TensorBytes read_tensor(const std::string& name, const JsonValue& entry, std::st
   return tensor;
 }
 
-// Sorted by place; none overlap and none is missing.
+// Sorts the tensors by place, and checks that they have no overlaps and no gaps.
 void check_places(std::vector<TensorBytes>& tensors, std::string_view data) {
   std::stable_sort(tensors.begin(), tensors.end(),
                    [](const auto& a, const auto& b) { return a.bytes.data() < b.bytes.data(); });

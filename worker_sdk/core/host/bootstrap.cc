@@ -24,9 +24,9 @@ namespace {
 
 constexpr char kRecordVersion[] = "ddprun-host-2";
 
-// Finding out who is missing, after the deadline.
+// Extra time after the deadline to find out who is missing.
 constexpr auto kNamingTime = std::chrono::seconds{2};
-// Pause where the queue of the first rank's socket is full: nothing tells when it no longer is.
+// Pause while the queue of the first rank's socket is full: nothing tells when there is room again.
 constexpr auto kFullQueuePause = std::chrono::milliseconds{10};
 
 sockaddr_un abstract_address(const std::string& name, socklen_t* length) {
@@ -41,7 +41,7 @@ std::string key_of(const HostCommunicatorOptions& options, int rank) {
   return options.key_prefix + "host/" + std::to_string(rank);
 }
 
-// "missing: ranks 3, 7".
+// Returns "missing: ranks 3, 7".
 std::string missing_records(store::Store& store, const std::vector<std::string>& keys) {
   const Deadline deadline = Deadline::after(kNamingTime);
   std::vector<int> missing;
@@ -58,7 +58,7 @@ std::string missing_records(store::Store& store, const std::vector<std::string>&
                 num_asked < keys.size() ? " and perhaps others" : "");
 }
 
-// A connection to an abstract unix socket. A full queue is waited for.
+// Returns a connection to an abstract unix socket. Waits while its queue is full.
 UniqueFd connect_unix(const std::string& name, int rank, StartWatch& watch, Deadline deadline) {
   socklen_t length = 0;
   const sockaddr_un address = abstract_address(name, &length);
@@ -82,9 +82,9 @@ UniqueFd connect_unix(const std::string& name, int rank, StartWatch& watch, Dead
   return fd;
 }
 
-// Bounds how late a failure on another node is seen; a few requests a second and node.
+// Longest time until a failure on another node is seen: each node makes a few requests a second.
 constexpr auto kAskInterval = std::chrono::milliseconds{250};
-// For requests that need no waiting in the store.
+// Limit of requests that need no waiting in the store.
 constexpr auto kStoreTime = std::chrono::seconds{5};
 
 FailureRecord record_of(FailureKind kind, int rank, const std::string& text) {
@@ -164,7 +164,7 @@ std::vector<PeerRecord> exchange_records(store::Store& store,
       store.set(key_of(options, options.rank), own.encode());
       store.wait(keys);
     }
-    const store::StoreTimeout limit(store, deadline);  // what is left of it
+    const store::StoreTimeout limit(store, deadline);  // the time that is left
     texts = store.multi_get(keys);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
@@ -275,8 +275,8 @@ UniqueFd open_pidfd(int pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// A pid that has been given away since names another process: that one's end is a late proof of
-// what is true anyway.
+// A pid may since have been given to another process. That process' end then proves late that the
+// rank's own process had ended.
 void StartWatch::watch_node(const std::vector<PeerRecord>& records, const Topology& topology) {
   asks_store_ = topology.num_nodes() > 1 && topology.local_index() == 0;
   const std::uint64_t own_namespace = pid_namespace();
@@ -347,7 +347,8 @@ void StartWatch::end_with(const Error& error) {
   const bool others_know = group_ && group_->failed();
   if (others_know && !found_) own = group_->failure();
   if (group_ && !others_know) group_->post_failure(own.kind, own.rank, own.text);
-  // The others' deadlines pass at about the same time: each says itself whom it missed.
+  // The other ranks' deadlines pass at about the same time, so each says itself which ranks it
+  // missed.
   if (error.code() == ErrorCode::kTimeout) throw Error(error);
   std::string first = encode(own);
   try {

@@ -14,13 +14,13 @@ class ClusterCollectives final : public Collectives {
     const DType wide = accumulator_of(buffer.dtype);
     const std::size_t element = size_of(buffer.dtype);
     if (topology().max_ranks_per_node() == 1 && wide == buffer.dtype) {
-      // Nothing to share inside any node: the ring works on the caller's buffer.
+      // No node has anything to share inside it: the ring works on the caller's buffer.
       steps_.enter(call);
       return ring_->all_reduce(call, bytes_of(buffer), share(even_blocks(buffer.count), element),
                                buffer.dtype, op, call.header.wire,
                                op == ReduceOp::kAverage ? topology().size() : 1);
     }
-    // Half precision is divided before it travels as such, or sums of float16 could be infinite.
+    // Half precision is divided before it travels, or sums of float16 could be infinite.
     const bool divides_first = wide != buffer.dtype && op == ReduceOp::kAverage;
     const ReduceOp rest = divides_first ? ReduceOp::kSum : op;
     const std::size_t piece_count = largest_piece(buffer.dtype);
@@ -106,8 +106,8 @@ class ClusterCollectives final : public Collectives {
     }
   }
 
-  // A single byte goes round. It can't come back before every node's first rank has entered. That
-  // one enters only with all ranks of its node.
+  // A single byte goes round. It can't come back before every node's first rank has entered, and a
+  // first rank enters only with all ranks of its node.
   void barrier(const Call& call) override {
     std::byte* const region = next_region();
     steps_.enter(call);
@@ -119,19 +119,19 @@ class ClusterCollectives final : public Collectives {
   }
 
  private:
-  // Elements that the staging slot holds, and their sums the region.
+  // Returns how many elements fit the staging slot while their sums fit the region.
   static std::size_t largest_piece(DType dtype) {
     return std::min(kStagingBytes / size_of(dtype), kRegionBytes / size_of(accumulator_of(dtype)));
   }
 
   void meet(const Call& call, bool first) { first ? steps_.enter(call) : steps_.sync(call); }
-  // The node's region for the next piece. Two take turns: while one is copied out the other may
-  // be filled.
+  // Returns the node's region for the next piece. Two regions take turns: while one is copied out
+  // the other may be filled.
   std::byte* next_region() { return group_.region(turn_++ & 1); }
 
-  // Sums `count` elements of every local rank's staging into `region` (accumulator type), each
-  // rank its slice, divided by `divisor`. `own` stands for the only rank's staging where it is
-  // alone.
+  // Sums `count` elements of every local rank's staging slot into `region` (accumulator type); each
+  // rank sums its slice and divides by `divisor`. If a rank is alone on its node, `own` replaces
+  // its staging slot.
   void reduce_in_node(std::byte* region, const std::byte* own, std::size_t count, DType dtype,
                       ReduceOp op, int divisor = 1) {
     const auto num_local = static_cast<std::size_t>(group_.num_local());
@@ -153,7 +153,7 @@ class ClusterCollectives final : public Collectives {
     }
   }
 
-  // `size_bytes` from `region` (accumulator type), ended and rounded, to `to`.
+  // Finishes and rounds `count` elements of `region` (accumulator type), and copies them to `to`.
   void copy_out(std::byte* to, const std::byte* region, std::size_t count, DType dtype,
                 ReduceOp op) {
     if (accumulator_of(dtype) == dtype && op != ReduceOp::kAverage) {
@@ -161,7 +161,7 @@ class ClusterCollectives final : public Collectives {
       return;
     }
     const std::size_t element = size_of(dtype), wide = size_of(accumulator_of(dtype));
-    alignas(64) std::byte block[kReduceBlockBytes];  // the region is shared: it must stay as it is
+    alignas(64) std::byte block[kReduceBlockBytes];  // the region is shared, so it must not change
     for (std::size_t begin = 0; begin < count; begin += elements_per_block(dtype)) {
       const std::size_t length = std::min(elements_per_block(dtype), count - begin);
       copy_bytes(block, region + begin * wide, length * wide);
@@ -169,7 +169,7 @@ class ClusterCollectives final : public Collectives {
     }
   }
 
-  // This carrier's share of each block; blocks in elements, result in bytes.
+  // Returns this carrier's share of each block. Blocks are in elements, the result in bytes.
   std::vector<Range> share(const std::vector<Range>& blocks, std::size_t element) const {
     std::vector<Range> shares;
     for (const Range& block : blocks) {
@@ -189,7 +189,7 @@ class ClusterCollectives final : public Collectives {
     return blocks;
   }
 
-  // Positions of each node's ranks, times `length`.
+  // Returns the positions of each node's ranks, times `length`.
   std::vector<Range> node_blocks(std::size_t length) const {
     std::vector<Range> blocks;
     for (int node = 0; node < topology().num_nodes(); ++node) {

@@ -17,9 +17,9 @@ namespace {
 
 constexpr auto kHelloTime = std::chrono::seconds{5};
 constexpr auto kRestTime = std::chrono::milliseconds{100};
-constexpr std::size_t kMaxPending = 256;  // beyond it the oldest goes
+constexpr std::size_t kMaxPending = 256;  // beyond this the oldest is dropped
 
-// Takes constant time, so that the answers' timing tells nothing.
+// Takes constant time, so that the time of an answer reveals nothing of the token.
 bool same_token(const Token& a, const Token& b) {
   unsigned difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);

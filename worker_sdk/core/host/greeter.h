@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts connections of other ranks, and only theirs: a connection counts when it has said a
-// hello with the communicator's token. Strangers are dropped, silent ones after a few seconds;
-// neither disturbs anybody. One thread at a time; never blocks except in accept_one().
+// Accepts connections of other ranks, and no others: a connection is valid once it has sent a hello
+// with the communicator's token. Strangers are dropped at once, silent ones after a few seconds;
+// other connections don't wait for them. One thread at a time; never blocks except in accept_one().
 #pragma once
 
 #include <poll.h>
@@ -25,12 +25,12 @@ namespace ddprun::host {
 using Token = RandomBytes;
 
 enum class Purpose : std::uint16_t {
-  kWatch = 1,    // unix: end of it = end of the process; a byte = "look at the node's failure"
+  kWatch = 1,    // unix: its end is the process' end; a byte means "look at the node's failure"
   kMemory = 2,   // unix: memfds from the first rank of the node
   kControl = 3,  // TCP between the nodes' first ranks: failures
   kRing = 4,     // TCP between carriers: collectives
   kMessage = 5,  // TCP between any two ranks: send and recv
-  kNews = 6,     // TCP to another node's first rank: a failure, where one's own first rank is gone
+  kNews = 6,     // TCP to another node's first rank: a failure, if one's own first rank is gone
 };
 
 // The first bytes of every connection.
@@ -40,7 +40,7 @@ struct Hello {
   std::int32_t from = 0;
   std::int32_t to = 0;
   Purpose purpose = Purpose::kWatch;
-  std::uint16_t index = 0;  // among several of the same purpose
+  std::uint16_t index = 0;  // its number among several of the same purpose
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(Hello) == 40);
@@ -52,18 +52,18 @@ struct Arrival {
 
 class Greeter {
  public:
-  // `listener` is non-blocking; `rank` is who hellos must be for.
+  // `listener` is non-blocking; `rank` is the rank that hellos must be for.
   Greeter(UniqueFd listener, const Token& token, int rank)
       : listener_(std::move(listener)), token_(token), rank_(rank) {}
 
-  // Adds what to poll for before collect(), and the poll's limit (negative: none).
+  // Add the descriptors to poll before collect(), and give the poll's limit (negative: none).
   void append_polls(std::vector<pollfd>& polls) const;
   int poll_timeout_ms() const;
 
-  // Accepts, reads and judges what is there now.
+  // Accepts connections, reads and judges what has arrived so far.
   std::vector<Arrival> collect();
 
-  // Waits for the next; nullopt at the deadline, or when one of `others` is ready.
+  // Waits for the next connection; nullopt at the deadline, or when one of `others` is ready.
   std::optional<Arrival> accept_one(Deadline deadline, const std::vector<pollfd>& others);
 
  private:
@@ -85,13 +85,13 @@ class Greeter {
 
   std::deque<Pending> pending_;
   std::deque<Arrival> ready_;       // for accept_one()
-  Clock::time_point rest_until_{};  // out of descriptors: leave the listener alone until then
+  Clock::time_point rest_until_{};  // out of descriptors: nothing is accepted until then
 };
 
-// TCP connections that other ranks opened to this one, until somebody asks for them. Thread-safe.
+// Keeps TCP connections that other ranks opened to this one, until they are asked for. Thread-safe.
 class ArrivalBook {
  public:
-  // A second one of the same name replaces the first.
+  // A second connection with the same key replaces the first.
   void add(Arrival arrival) {
     const std::lock_guard lock(mutex_);
     const Key key{arrival.hello.from, arrival.hello.purpose, arrival.hello.index};
@@ -99,7 +99,7 @@ class ArrivalBook {
     changed_.notify_all();
   }
 
-  // The connection, or nothing after `at_most`.
+  // Returns the connection, or nullopt if it hasn't come after `at_most`.
   std::optional<UniqueFd> take(int from, Purpose purpose, int index, Clock::duration at_most) {
     std::unique_lock lock(mutex_);
     const Key key{from, purpose, static_cast<std::uint16_t>(index)};

@@ -36,14 +36,14 @@ template <typename... Parts>
 
 struct QueuedWork;
 
-// An OrderedExecutor's; second owners: the Work objects, which may outlive it.
+// An OrderedExecutor's queue, shared with the Work objects, which may outlive the executor.
 struct ExecutorQueue {
   std::mutex mutex;
   std::condition_variable changed;
 
   // Guarded by mutex.
   std::deque<std::shared_ptr<QueuedWork>> works;
-  bool busy = false;  // somebody runs an operation
+  bool busy = false;  // a thread runs an operation
   bool stopping = false;
 
   void advance(std::unique_lock<std::mutex>& lock);
@@ -61,7 +61,8 @@ struct QueuedWork final : Work {
     return done;
   }
 
-  // Runs what is at the front itself rather than wait for the progress thread to be scheduled.
+  // Runs the operation at the front itself, rather than wait for the progress thread to be
+  // scheduled.
   void wait() override {
     std::unique_lock lock(queue->mutex);
     while (!done) queue->advance(lock);
@@ -69,7 +70,7 @@ struct QueuedWork final : Work {
   }
 };
 
-// Runs the operation at the front; where that can't be, waits until something changes.
+// Runs the operation at the front; if it can't, waits until something changes.
 void ExecutorQueue::advance(std::unique_lock<std::mutex>& lock) {
   if (busy || works.empty()) return changed.wait(lock);
   const std::shared_ptr<QueuedWork> work = works.front();
@@ -90,8 +91,8 @@ void ExecutorQueue::advance(std::unique_lock<std::mutex>& lock) {
   changed.notify_all();
 }
 
-// Runs operations one after the other. The caller runs its own when nothing is queued (lowest
-// latency). Else a progress thread, or a thread that waits, runs them in the order of issue.
+// Runs operations one after the other. The caller runs its own if nothing is queued (lowest
+// latency). Otherwise a progress thread, or a thread that waits, runs them in the order of issue.
 // Thread-safe.
 class OrderedExecutor {
  public:
@@ -135,8 +136,8 @@ class OrderedExecutor {
     if (error) std::rethrow_exception(error);
   }
 
-  // Queues `operation`; wait() rethrows what it throws. Throws Error(kResourceExhausted) if there
-  // is no thread for it; then nothing is queued.
+  // Queues `operation`; wait() rethrows what it throws. Throws Error(kResourceExhausted) if no
+  // thread can be started; then nothing is queued.
   WorkPtr submit(std::function<void()> operation) {
     auto work = std::make_shared<QueuedWork>();
     work->queue = queue_;
@@ -159,10 +160,10 @@ class OrderedExecutor {
   std::thread thread_;  // constructor, submit() and destructor only
 };
 
-// A receive, which completes whoever reads the message. wait() only tells how it ended.
+// A receive, which the thread that reads the message completes. wait() only tells how it ended.
 class ReceiveWork final : public Work {
  public:
-  // `is_gone`: the communicator was destroyed.
+  // `is_gone` is set when the communicator is destroyed.
   ReceiveWork(std::shared_ptr<Inbox::Receive> receive, Inbox& inbox,
               std::shared_ptr<std::atomic<bool>> is_gone, std::function<void()> operation)
       : receive_(std::move(receive)),
@@ -188,16 +189,16 @@ class ReceiveWork final : public Work {
   }
 
  private:
-  const std::shared_ptr<Inbox::Receive> receive_;  // second owner: the inbox
+  const std::shared_ptr<Inbox::Receive> receive_;  // shared with the inbox
   Inbox& inbox_;
-  const std::shared_ptr<std::atomic<bool>> is_gone_;  // first owner: the communicator
+  const std::shared_ptr<std::atomic<bool>> is_gone_;  // shared with the communicator
 
   std::mutex mutex_;
-  std::function<void()> operation_;  // guarded by mutex_; null: it has ended
+  std::function<void()> operation_;  // guarded by mutex_; empty: it has ended
   std::exception_ptr error_;         // guarded by mutex_
 };
 
-// A world of one has little to move.
+// The collectives of a world of one rank, which move little.
 class SoloCollectives final : public Collectives {
  public:
   void all_reduce(const Call&, const TensorView&, ReduceOp) override {}
@@ -228,7 +229,7 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  // Operations still under way end with an error first: nothing may touch the memory afterwards.
+  // Ends operations under way with an error first: nothing may touch the memory afterwards.
   ~HostCommunicator() override {
     if (num_open_.load() > 0 || (inbox_ && inbox_->has_open_receives())) {
       abort("the communicator was destroyed with operations under way");
@@ -256,7 +257,7 @@ class HostCommunicator final : public Communicator {
     });
   }
 
-  // An all_reduce whose result is copied out on `root` alone.
+  // This is an all_reduce whose result is copied out on `root` alone.
   WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
     check(buffer, "buffer");
     check_reduction(buffer, op);
@@ -373,7 +374,7 @@ class HostCommunicator final : public Communicator {
   }
 
  private:
-  // The work of a call. A call without elements still meets the other ranks, to stay in step.
+  // The body of a call. A call without elements still meets the other ranks, to stay in step.
   using Body = std::function<void(const Call&)>;
 
   Collectives& algorithms() { return node_ ? node_->collectives() : solo_; }
@@ -448,7 +449,7 @@ class HostCommunicator final : public Communicator {
       try {
         run();
       } catch (...) {
-        inbox_->withdraw(*receive);  // after an abort nobody has waited for it
+        inbox_->withdraw(*receive);  // after an abort nothing has waited for it
         throw;
       }
     };
@@ -472,7 +473,7 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  // The deadline counts from when the operation begins to execute.
+  // The deadline counts from the time at which the operation begins to execute.
   WorkPtr start(OrderedExecutor& queue, const CallHeader& what, const CallOptions& options,
                 Body body) {
     auto operation = [this, run = operation_of(what, options, std::move(body))] {
@@ -488,7 +489,7 @@ class HostCommunicator final : public Communicator {
       return queue.submit(std::move(operation));
     } catch (const Error& error) {
       num_open_.fetch_sub(1);
-      end_with(error);  // the other ranks do make this call
+      end_with(error);  // for the other ranks do make this call
     }
   }
 
@@ -535,13 +536,13 @@ class HostCommunicator final : public Communicator {
 
   void tell_failure(const Call& call, const Error& error, Clock::time_point begun) {
     if (progress() == nullptr || told_.exchange(true)) return;
-    tell_others(error);  // first: what follows writes a file
+    tell_others(error);  // first, for the next call writes a file
     progress()->operation_failed(
         facts(call.header), error, node_ ? node_->group().absent() : std::vector<int>(), size(),
         std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun));
   }
 
-  // The ranks are out of step now: every later call fails as this one did.
+  // The ranks are out of step now, so every later call fails as this one did.
   [[noreturn]] void end_with(const Error& error) {
     tell_others(error);
     const std::lock_guard lock(failure_mutex_);
@@ -554,7 +555,7 @@ class HostCommunicator final : public Communicator {
   }
 
   // Ends the other ranks' calls for an error that they can't see by themselves. They do see a lost
-  // rank, and their own deadlines.
+  // rank and their own deadlines.
   void tell_others(const Error& error) {
     const ErrorCode code = error.code();
     if (!node_ || code == ErrorCode::kTimeout || code == ErrorCode::kPeerLost ||
@@ -612,23 +613,23 @@ class HostCommunicator final : public Communicator {
     std::atomic<int>& num_open;
     ~Closing() { num_open.fetch_sub(1); }
   };
-  struct SendQueue {  // to one rank
+  struct SendQueue {  // for one rank
     std::unique_ptr<OrderedExecutor> queue;
     std::uint32_t num_messages = 0;
   };
 
   // Constant after construction.
   const HostCommunicatorOptions options_;
-  const std::uint32_t number_;  // of this communicator in the flight recorder
+  const std::uint32_t number_;  // this communicator's number in the flight recorder
   SoloCollectives solo_;
   std::unique_ptr<Arena> solo_arena_;  // size() == 1
   std::unique_ptr<HostNode> node_;     // size() > 1
-  std::unique_ptr<Inbox> inbox_;       // likewise
-  // Second owners: receives that may outlive this.
+  std::unique_ptr<Inbox> inbox_;       // size() > 1
+  // Shared with receives that may outlive this object.
   const std::shared_ptr<std::atomic<bool>> is_gone_ = std::make_shared<std::atomic<bool>>(false);
 
   OneCaller caller_;
-  // Caller's thread only.
+  // Used on the caller's thread only.
   std::uint32_t num_collectives_ = 0;
   std::map<std::string, int> num_splits_;      // by name
   std::map<int, std::uint32_t> num_received_;  // by rank
@@ -636,7 +637,7 @@ class HostCommunicator final : public Communicator {
 
   std::atomic<int> num_open_{0};  // issued and not ended
   std::atomic<bool> failed_{false};
-  std::atomic<bool> told_{false};  // the recorder knows of a failure
+  std::atomic<bool> told_{false};  // the recorder has been told of a failure
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // guarded by failure_mutex_
 

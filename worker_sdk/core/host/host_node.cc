@@ -29,7 +29,7 @@ void check_endpoints(const std::vector<PeerRecord>& records, const Topology& top
   }
 }
 
-// The first ranks of the next and the previous node, which may be the same node.
+// Returns the first ranks of the next and the previous node, which may be the same node.
 std::vector<PeerWatcher::Neighbour> first_ranks_beside(const Topology& topology,
                                                        const std::vector<PeerRecord>& records) {
   std::vector<PeerWatcher::Neighbour> neighbours;
@@ -43,7 +43,7 @@ std::vector<PeerWatcher::Neighbour> first_ranks_beside(const Topology& topology,
   return neighbours;
 }
 
-// It is sent over TCP before a message.
+// A MessageFront is sent over TCP before each message.
 static_assert(sizeof(MessageFront) == 16 && std::is_trivially_copyable_v<MessageFront>);
 
 }  // namespace
@@ -57,7 +57,8 @@ class Mailboxes {
         sent_(static_cast<std::size_t>(group.num_local())),
         received_(static_cast<std::size_t>(group.num_local())) {}
 
-  // Returns when the receiver has taken all but the last kMailboxSlots pieces; the buffer is free.
+  // Returns when the receiver has taken all but the last kMailboxSlots pieces; `buffer` is then
+  // free.
   void send(const Call& call, const TensorView& buffer, int local_peer, int tag) {
     Mailbox& box = group_.mailbox(group_.local_index(), local_peer);
     std::uint32_t& sent = sent_[static_cast<std::size_t>(local_peer)];
@@ -78,7 +79,7 @@ class Mailboxes {
     } while (offset < total);
   }
 
-  // As HostNode's of the same names.
+  // These two are as HostNode's await_message() and take_message().
   std::optional<MessageFront> await(const Call& call, int local_peer) {
     Mailbox& box = group_.mailbox(local_peer, group_.local_index());
     const std::uint32_t received = received_[static_cast<std::size_t>(local_peer)];
@@ -104,7 +105,7 @@ class Mailboxes {
 
  private:
   NodeGroup& group_;
-  // By peer: pieces so far, modulo 2^32 like the flags.
+  // For each peer: pieces so far, modulo 2^32 like the flags.
   std::vector<std::uint32_t> sent_;
   std::vector<std::uint32_t> received_;
 };
@@ -113,7 +114,7 @@ class Mailboxes {
 // (the lower rank connects).
 class MessageLinks {
  public:
-  // `look` is asked in each wait, and throws what else ends it.
+  // `look` is called in each wait, and throws anything else that ends it.
   MessageLinks(NodeGroup& group, ArrivalBook& arrivals, const Token& token,
                std::vector<Endpoint> endpoint_of, std::function<void()> look)
       : group_(group),
@@ -122,7 +123,7 @@ class MessageLinks {
         endpoint_of_(std::move(endpoint_of)),
         look_(std::move(look)) {}
 
-  // Returns when the kernel has taken the data; the buffer is free.
+  // Returns when the kernel has taken the data; `buffer` is then free.
   void send(const Call& call, const TensorView& buffer, int peer, int tag) {
     OperationIo io(group_, look_);
     const int fd = link_to(peer, call).fd.get();
@@ -131,7 +132,7 @@ class MessageLinks {
     io.send_all(fd, buffer.data, buffer.size_bytes(), peer, call);
   }
 
-  // As HostNode's of the same names.
+  // These two are as HostNode's await_message() and take_message().
   std::optional<MessageFront> await(const Call& call, int peer) {
     OperationIo io(group_, look_);
     Link& link = link_to(peer, call);
@@ -155,11 +156,11 @@ class MessageLinks {
   struct Link {
     UniqueFd fd;
     bool being_made = false;
-    std::optional<MessageFront> front;  // the receiver's: of a message that is not taken
+    std::optional<MessageFront> front;  // of a message received but not taken yet
   };
 
-  // A send and a recv may need the connection at once: one makes it, the other waits for it, each
-  // to its own deadline.
+  // A send and a recv may need the connection at once. One makes it, the other waits for it; each
+  // has its own deadline.
   Link& link_to(int peer, const Call& call) {
     std::unique_lock lock(mutex_);
     Link& link = links_[peer];
@@ -204,7 +205,7 @@ class MessageLinks {
 
   std::mutex mutex_;
   std::condition_variable made_;
-  std::map<int, Link> links_;  // guarded by mutex_, but for `front`; entries stay where they are
+  std::map<int, Link> links_;  // guarded by mutex_, except `front`; entries stay where they are
 };
 
 HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) {
@@ -215,7 +216,7 @@ HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) 
   try {
     begin(store, options, watch, start);
   } catch (const Error& error) {
-    // While the sockets that this rank has are open: the others look for the cause when they end.
+    // Called while this rank's sockets are still open: the others look for the cause when they end.
     watch.end_with(error);
   } catch (const std::exception& error) {
     watch.end_with(Error(ErrorCode::kResourceExhausted, error.what()));
@@ -242,7 +243,7 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
   std::unique_ptr<Greeter> greeter;
   if (topology.num_nodes() > 1) {
     check_endpoints(records, topology);
-    // Once the watcher is there; the first wait comes after it.
+    // The call uses watcher_, which is there before the first wait.
     group_->set_roll_call([this](std::uint32_t sequence) { return watcher_->call_roll(sequence); });
     greeter = std::make_unique<Greeter>(std::move(tcp_listener_), token, options.rank);
   } else {
@@ -262,8 +263,8 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
                                           [this] { throw_if_receiving_stops(); });
   collectives_ =
       make_cluster_collectives(*group_, *steps_, join_rings(records, options, watch, start));
-  // A neighbouring node may break down before this point without telling this one why. A node that
-  // is still in its start asks the store.
+  // A neighbouring node may fail before this point without telling this one why. A node that is
+  // still in its start asks the store.
   steps_->sync(start);
 }
 
@@ -333,7 +334,7 @@ void HostNode::start_watching(const std::vector<PeerRecord>& records,
     const bool same_namespace = peer.pid_namespace == own.pid_namespace;
     if (same_namespace && peer.pid != own.pid) watcher_->watch_process(local, peer.pid);
   }
-  // Everyone still lives when all have opened their pidfds: none is of a reused pid.
+  // All ranks still live when all have opened their pidfds, so no pidfd is of a reused pid.
   steps_->sync(start);
 }
 
@@ -374,7 +375,7 @@ std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& record
 }
 
 std::unique_ptr<CommBuffer> HostNode::allocate(const Call& call, std::size_t size_bytes) {
-  collectives_->barrier(call);  // compares the calls, on all nodes
+  collectives_->barrier(call);  // this compares the calls, on all nodes
   const std::size_t mapping_bytes = arena_->mapping_bytes(size_bytes);
   SharedMapping mapping =
       group_->num_local() == 1
@@ -402,7 +403,7 @@ UniqueFd HostNode::share_memory(const Call& call, std::size_t size_bytes) {
     }
     return receive_memory(connections_, topology, call.deadline);
   } catch (const Error& error) {
-    // The rank at the other end may have gone because it saw a third one go.
+    // The rank at the other end may have ended because it saw a third one end.
     if (error.code() == ErrorCode::kPeerLost) OperationIo(*group_).await_failure(call);
     throw;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that connects one rank to the others, made in the order of need. First records through
-// the store, then the node's memory, the watcher, TCP between nodes. Destroyed in the reverse.
+// Everything that connects one rank to the others, made in the order of need: records through the
+// store, the node's memory, the watcher, TCP between nodes. It is destroyed in the reverse order.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace ddprun::host {
 class Mailboxes;
 class MessageLinks;
 
-// A message that waits to be taken.
+// A message that waits to be received.
 struct MessageFront {
   std::uint64_t size_bytes = 0;
   std::int32_t tag = 0;
@@ -41,20 +41,20 @@ class HostNode {
   NodeGroup& group() { return *group_; }
   Collectives& collectives() { return *collectives_; }
 
-  // Every rank has a node of its own, and all meet in one ring.
+  // True if every rank has a node of its own, so that all meet in one ring.
   bool is_alone_on_its_node() const {
     return group_->topology().num_nodes() > 1 && group_->topology().max_ranks_per_node() == 1;
   }
 
-  // The communicator's operations that are no Collectives; blocking. One send and one receiver per
-  // peer at a time; different peers and directions from different threads.
+  // The communicator's operations besides Collectives; blocking. One send and one receive per peer
+  // at a time; different peers and directions may use different threads.
   std::unique_ptr<CommBuffer> allocate(const Call& call, std::size_t size_bytes);
   void send(const Call& call, const TensorView& buffer, int peer, int tag);
-  // The next message of `peer`; nullopt: none has come in a short while. It stays until it is
-  // taken: `size_bytes` of it land at `to`.
+  // Returns the next message of `peer`; nullopt: none has come in a short while. The message stays
+  // until take_message() puts its `size_bytes` at `to`.
   std::optional<MessageFront> await_message(const Call& call, int peer);
   void take_message(const Call& call, void* to, int peer);
-  // Ends the waits for messages with kAborted; their threads are about to be joined.
+  // Ends the waits for messages with kAborted, before their threads are joined.
   void stop_receiving() { stops_receiving_.store(true); }
 
  private:
@@ -65,15 +65,15 @@ class HostNode {
                  StartWatch& watch, const Call& start);
   void start_watching(const std::vector<PeerRecord>& records, std::unique_ptr<Greeter> greeter,
                       const Call& start);
-  // A memfd that all ranks of the node have afterwards.
+  // Makes a memfd that all ranks of the node have afterwards.
   UniqueFd share_memory(const Call& call, std::size_t size_bytes);
-  // TCP to the neighbouring nodes: control between first ranks, a ring for each carrier.
+  // Opens TCP to the neighbouring nodes: control between first ranks, a ring for each carrier.
   std::unique_ptr<Ring> join_rings(const std::vector<PeerRecord>& records,
                                    const HostCommunicatorOptions& options, StartWatch& watch,
                                    const Call& start);
 
   std::atomic<bool> stops_receiving_{false};
-  UniqueFd tcp_listener_;  // until there is a greeter
+  UniqueFd tcp_listener_;  // used until there is a greeter
   ArrivalBook arrivals_;
   NodeConnections connections_;
   std::unique_ptr<NodeGroup> group_;
@@ -81,7 +81,7 @@ class HostNode {
   std::unique_ptr<PeerWatcher> watcher_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Mailboxes> mailboxes_;
-  std::unique_ptr<MessageLinks> links_;  // several nodes
+  std::unique_ptr<MessageLinks> links_;  // null with one node
   std::unique_ptr<Collectives> collectives_;
 };
 

@@ -153,7 +153,7 @@ void Inbox::read(Lock& lock, int peer, const Call& call) {
 void Inbox::deliver(Lock& lock, int peer, const MessageFront& front, const Call& call) {
   const std::shared_ptr<Receive> receive = waiting_for(peer, front.tag);
   if (!receive) {
-    if (!waiting_for(peer, {})) return;  // it was withdrawn
+    if (!waiting_for(peer, {})) return;  // the receive was withdrawn
     Aside aside{.front = front, .bytes = std::vector<std::byte>(front.size_bytes)};
     lock.unlock();
     node_.take_message(call, aside.bytes.data(), peer);
@@ -200,7 +200,7 @@ bool Inbox::give_aside(Receive& receive, int peer) {
   return false;
 }
 
-// `bytes` are those of the message, unless it doesn't fit.
+// `bytes` are the message's, unless it doesn't fit.
 void Inbox::finish(Receive& receive, int peer, const MessageFront& front, const std::byte* bytes) {
   open_.remove_if([&](const auto& open) { return open.get() == &receive; });
   if (!fits(receive.buffer, front)) {

@@ -17,14 +17,14 @@
 
 namespace ddprun::host {
 
-// One thread at a time reads what a rank sends: who waits for a message of it, else a thread of the
-// inbox. A message that nobody waits for stays with its sender, so that it takes no memory here.
-// Only where a receive waits for what comes behind it, it is copied and put aside. Any thread.
+// One thread at a time reads what a rank sends: a thread that waits for a message of it, else a
+// thread of the inbox. A message that nobody waits for stays with its sender, so it takes no memory
+// here. It is copied and put aside only if a receive waits for a message behind it. Any thread.
 class Inbox {
  public:
   static constexpr int kAnyRank = -1;
 
-  // A receive that was asked for. Second owner: whoever waits for it.
+  // A receive that was asked for. Shared with the thread that waits for it.
   struct Receive {
     // Constant.
     TensorView buffer;
@@ -34,29 +34,31 @@ class Inbox {
     // Guarded by the inbox' mutex.
     bool is_being_filled = false;
     bool is_done = false;
-    int sender = kAnyRank;                 // once it is done
+    int sender = kAnyRank;                 // set once it is done
     std::optional<MessageFront> misfit{};  // a message of another size or type came
   };
 
-  // `node` outlives the inbox. `timeout` is for the rest of a message that has begun to come.
+  // `node` outlives the inbox. `timeout` limits the rest of a message that has begun to come.
   Inbox(HostNode& node, int rank, int size, std::chrono::milliseconds timeout);
-  // Receives that are open stay so for ever.
+  // Open receives never complete afterwards.
   ~Inbox();
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
-  // The receives of a rank and tag get its messages in the order of these calls. `in_background`:
-  // the message is received though nobody waits. Throws Error(kResourceExhausted): no thread.
+  // Adds a receive. The receives of a rank and tag get its messages in the order of these calls.
+  // `in_background`: the message is received even if no thread waits. Throws
+  // Error(kResourceExhausted): no thread.
   std::shared_ptr<Receive> post(const TensorView& buffer, int source, int tag, bool in_background);
 
-  // Returns when the message is in the buffer. Throws Error(kProtocol) where it doesn't fit, and
-  // what ends the call; the buffer is the caller's again then.
+  // Returns when the message is in the buffer. Throws Error(kProtocol) if it doesn't fit, and what
+  // ends the call. Afterwards the caller may use the buffer again.
   void wait(Receive& receive, const Call& call);
 
-  // The buffer is the caller's again. For a receive that nobody will wait() for.
+  // Gives the buffer back to the caller, for a receive that nobody will wait() for.
   void withdraw(Receive& receive);
 
-  // Never waits. Also true where nothing can come any more.
+  // Returns whether wait() would return at once, also because nothing can come any more. Never
+  // waits.
   bool is_over(const Receive& receive);
   bool has_open_receives();
 
@@ -67,10 +69,10 @@ class Inbox {
     MessageFront front;
     std::vector<std::byte> bytes;
   };
-  struct Lane {  // of one sender
+  struct Lane {  // one sender's messages
     bool has_reader = false;
     std::deque<Aside> aside;
-    std::exception_ptr broken;  // nothing comes from it any more
+    std::exception_ptr broken;  // set: nothing comes from it any more
     std::thread thread;
   };
 
@@ -91,7 +93,7 @@ class Inbox {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_, but for the threads, which are the posting thread's.
+  // Guarded by mutex_, except each lane's thread, which the posting thread alone uses.
   std::vector<Lane> lanes_;                   // by rank
   std::list<std::shared_ptr<Receive>> open_;  // in the order of post()
   bool is_closing_ = false;

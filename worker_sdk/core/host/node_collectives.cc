@@ -51,7 +51,7 @@ class NodeCollectives final : public Collectives {
       const std::size_t offset = piece * kPipelinePieceBytes;
       const std::size_t length = std::min(kPipelinePieceBytes, size_bytes - offset);
       if (is_root) {
-        if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
+        if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is then free
         copy_bytes(input_half(me(), piece), bytes_of(buffer) + offset, length);
         steps_.copied(number(piece + 1));
       } else {
@@ -97,7 +97,7 @@ class NodeCollectives final : public Collectives {
       return std::min(kPipelinePieceBytes, size_bytes - piece * kPipelinePieceBytes);
     };
     const auto copy_in = [&](std::size_t piece) {
-      if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
+      if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is then free
       copy_bytes(input_half(me(), piece),
                  static_cast<std::byte*>(input.data) + piece * kPipelinePieceBytes,
                  length_of(piece));
@@ -146,8 +146,8 @@ class NodeCollectives final : public Collectives {
   void barrier(const Call& call) override { steps_.enter(call); }
 
  private:
-  // Each rank reduces everything itself: one flag is the only synchronisation. The slot is written
-  // again two calls later, when every rank has entered the call after this one.
+  // Each rank reduces everything itself, so one flag is the only synchronisation. The slot is
+  // written again two calls later, when every rank has entered the call after this one.
   void all_reduce_one_shot(const Call& call, const TensorView& buffer, ReduceOp op) {
     const std::uint32_t parity = NodeSteps::parity(call);
     copy_bytes(group_.one_shot(me(), parity), buffer.data, buffer.size_bytes());
@@ -178,8 +178,8 @@ class NodeCollectives final : public Collectives {
     steps_.leave_buffers(call);
   }
 
-  // Piece k is copied in while the others still reduce piece k − 1. Two halves are enough: whoever
-  // has published `copied` for piece k + 1 has taken the results of piece k − 1.
+  // Piece k is copied in while the others still reduce piece k − 1. Two halves are enough: a rank
+  // that has published `copied` for piece k + 1 has taken the results of piece k − 1.
   void all_reduce_staged(const Call& call, const TensorView& buffer, ReduceOp op) {
     const auto world = static_cast<std::size_t>(num_local());
     const auto self = static_cast<std::size_t>(me());
@@ -192,7 +192,7 @@ class NodeCollectives final : public Collectives {
     const auto user_at = [&](std::size_t piece, std::size_t first) {
       return bytes_of(buffer) + (piece * piece_count + first) * element;
     };
-    const auto copy_in = [&](std::size_t piece) {  // not the slice that this rank itself adds up
+    const auto copy_in = [&](std::size_t piece) {  // not the slice that this rank sums
       for (std::size_t local = 0; local < world; ++local) {
         const Range slice = slice_of(length_of(piece), local, world, kGranule);
         if (local == self) continue;
@@ -245,7 +245,7 @@ class NodeCollectives final : public Collectives {
       return bytes_of(input) + (part * output.count + piece * piece_count) * element;
     };
     const auto copy_in = [&](std::size_t piece) {
-      if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is free
+      if (piece >= 2) steps_.wait_all_reduced(number(piece - 1), call);  // the half is then free
       for (std::size_t part = 0; part < world; ++part) {
         if (part == static_cast<std::size_t>(me())) continue;
         copy_bytes(input_half(me(), piece) + part * piece_count * element, input_at(part, piece),
@@ -273,7 +273,8 @@ class NodeCollectives final : public Collectives {
     steps_.finish_pieces(number(num_pieces), number(num_pieces));
   }
 
-  // Every local rank's buffer, where all lie in the arena; else empty. Same answer on every rank.
+  // Returns every local rank's buffer if all lie in the arena; else nothing. The same on every
+  // rank.
   std::vector<std::byte*> arena_buffers(const Call& call, std::size_t size_bytes) {
     std::vector<std::byte*> buffers;
     for (int local = 0; local < num_local(); ++local) {
@@ -292,7 +293,7 @@ class NodeCollectives final : public Collectives {
     return buffers;
   }
 
-  // Staging of a rank: two input halves, two result halves.
+  // A rank's staging slot has two input halves and two result halves.
   std::byte* input_half(int local, std::size_t piece) {
     return group_.staging(local) + (piece & 1) * kPipelinePieceBytes;
   }

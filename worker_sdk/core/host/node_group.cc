@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kSpinTime = microseconds{2};
 constexpr int kYields = 60;
-// Bounds how late a failure is seen by a rank that fell asleep just as it was posted.
+// Longest time until a failure is seen by a rank that fell asleep just as it was posted.
 constexpr auto kLongestSleep = milliseconds{50};
 
 bool reached(std::uint32_t value, std::uint32_t target) {
@@ -83,7 +83,8 @@ Topology::Topology(const std::vector<int>& node_rank_of, int rank)
 }
 
 void NodeGroup::publish(Flag& flag, std::uint32_t value) {
-  // Sequentially consistent on both sides: either the sleeper sees the value or we see the sleeper.
+  // Sequentially consistent on both sides: either the sleeper sees the value, or this rank sees the
+  // sleeper.
   flag.value.store(value, std::memory_order_seq_cst);
   if (flag.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(flag.value);
 }
@@ -121,14 +122,14 @@ bool NodeGroup::wait_briefly(Flag& flag, std::uint32_t value, int local, const C
   return wait_a_while(flag, value, local, call);
 }
 
-// One look at everything that can end a wait, then a sleep. True: reached.
+// Checks once everything that can end a wait, then sleeps. True: the value is reached.
 bool NodeGroup::wait_a_while(Flag& flag, std::uint32_t value, int local, const Call& call) {
   const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
   if (reached(seen, value)) return true;
   const bool left = control(local).left.load(std::memory_order_acquire) != 0;
   const bool broken = failed();
   if (left || broken) {
-    if (reached(flag, value)) return true;  // done before it went
+    if (reached(flag, value)) return true;  // the rank reached it before it left
     throw_if_failed(call.text());
     throw Error(ErrorCode::kPeerLost,
                 concat("rank ", rank_of(local), " has destroyed its communicator while rank ",
@@ -146,8 +147,8 @@ void NodeGroup::wait_for_all(FlagMember which, std::uint32_t value, const Call& 
   }
 }
 
-// The ranks furthest behind hold up the others. If one of them waits for another node, the rank
-// that it waits for is to blame.
+// The ranks furthest behind delay the others. If one of them waits for another node, the rank that
+// it waits for is to blame.
 std::string NodeGroup::who_is_behind(int waiting_for) {
   const auto progress = [this](int local) {
     const RankControl& rank = control(local);

@@ -27,8 +27,8 @@ struct Range {
   std::size_t size() const { return end - begin; }
 };
 
-// Part `index` of `count` elements cut into `parts`, on boundaries of `granule` elements; the last
-// parts may be shorter or empty. The same on every rank.
+// Returns part `index` of `count` elements cut into `parts`, on boundaries of `granule` elements.
+// The last parts may be shorter or empty. The same on every rank.
 inline Range slice_of(std::size_t count, std::size_t index, std::size_t parts,
                       std::size_t granule = 1) {
   const std::size_t granules = (count + granule - 1) / granule;
@@ -40,7 +40,7 @@ inline Range slice_of(std::size_t count, std::size_t index, std::size_t parts,
 // its members in rank order ("local index"). Constant after construction.
 class Topology {
  public:
-  // `node_rank_of[r]` is the node rank of rank r; `rank` is the caller.
+  // `node_rank_of[r]` is the node rank of rank r; `rank` is the caller's.
   Topology(const std::vector<int>& node_rank_of, int rank);
 
   int rank() const { return rank_; }
@@ -57,13 +57,13 @@ class Topology {
   int local_index_of(int rank) const { return local_index_of_[static_cast<std::size_t>(rank)]; }
   bool same_node(int rank) const { return node_index_of(rank) == node_index(); }
 
-  // The first ranks of each node carry the data between nodes, each its own share: as many per
-  // node as the smallest node has ranks.
+  // The first ranks of each node carry the data between nodes, each its own share. Each node has as
+  // many carriers as the smallest node has ranks.
   int num_carriers() const { return num_carriers_; }
   bool is_carrier() const { return local_index() < num_carriers_; }
   int max_ranks_per_node() const { return max_ranks_per_node_; }
 
-  // Ranks in node order: position of a rank, and the positions that a node's ranks fill.
+  // Positions count ranks in node order: one rank's position, and those of a node's ranks.
   std::size_t position_of(int rank) const {
     return first_position_[static_cast<std::size_t>(node_index_of(rank))] +
            static_cast<std::size_t>(local_index_of(rank));
@@ -88,13 +88,13 @@ class Topology {
 // structures and offsets.
 inline constexpr std::uint64_t kNodeMemoryMagic = 0x33306d656d706464;  // "ddpmem03"
 
-// Calls up to this size are one-shot: data and flag in one go.
+// Calls up to this size are one-shot: data and flag are written together.
 inline constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
-// Each rank's staging slot; single-node pipelines use two halves of a part of it.
+// Size of each rank's staging slot; single-node pipelines use two halves of a part of it.
 inline constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kPipelinePieceBytes = std::size_t{512} << 10;
-// A node's sum of one piece; twice the staging slot since 16-bit floats are summed as float32. A
-// piece of floats of 8 bits is half a slot.
+// Size of a node's sum of one piece: twice the staging slot, since 16-bit floats are summed as
+// float32. A piece of 8-bit floats is half a slot.
 inline constexpr std::size_t kRegionBytes = 2 * kStagingBytes;
 inline constexpr std::size_t kMailboxSlotBytes = std::size_t{64} << 10;
 inline constexpr std::uint32_t kMailboxSlots = 2;
@@ -110,7 +110,7 @@ enum class FailureKind : std::uint32_t { kNone = 0, kRankLost = 1, kAborted = 2,
 
 struct FailureRecord {
   FailureKind kind;
-  std::int32_t rank;  // lost, or the one that aborted
+  std::int32_t rank;  // the rank that is lost or aborted
   char text[232];
 };
 
@@ -120,28 +120,28 @@ struct FailureRecord {
 struct RollCallNote {
   static constexpr std::size_t kMaxNamed = 16;
 
-  std::int32_t origin_node = 0;   // node index that asked
-  std::int32_t origin_local = 0;  // and local index there
-  std::int32_t caller = 0;        // a rank in the collective, and what it called
+  std::int32_t origin_node = 0;   // index of the node that asked
+  std::int32_t origin_local = 0;  // local index of the rank that asked
+  std::int32_t caller = 0;        // a rank in the collective, and its call
   CallHeader call;
   std::uint32_t num_absent = 0;
-  std::int32_t absent[kMaxNamed] = {};  // the first of them
-  std::int32_t deviator = -1;           // a rank that called something else under that number
+  std::int32_t absent[kMaxNamed] = {};  // the first kMaxNamed of them
+  std::int32_t deviator = -1;  // a rank that made another call under this number; −1: none
   CallHeader deviation;
 };
 static_assert(sizeof(RollCallNote) <= sizeof(FailureRecord::text));
 
 struct RollCallAnswer {
-  std::atomic<std::uint32_t> wanted;    // sequence of the collective that this rank asks about
-  std::atomic<std::uint32_t> sequence;  // the same when there is an answer; written last
+  std::atomic<std::uint32_t> wanted;    // the collective that this rank asks about, by sequence
+  std::atomic<std::uint32_t> sequence;  // set to `wanted` when there is an answer; written last
   RollCallNote note;
 };
 
 struct PublishedCall {
   CallHeader header;
-  std::int32_t buffer_id;  // arena buffer that the data lies in; −1: none
+  std::int32_t buffer_id;  // arena buffer that holds the data; −1: none
   std::int32_t reserved;
-  std::uint64_t offset;  // of the data in it
+  std::uint64_t offset;  // the data's offset in it
 };
 
 // Written by its rank, read by the others.
@@ -150,10 +150,10 @@ struct RankControl {
   Flag copied;   // pieces put where others may read them
   Flag reduced;  // pieces whose results may be read, or whose input is no longer needed
   alignas(64) PublishedCall calls[2];   // by parity of `entered`
-  std::atomic<std::uint32_t> left;      // destroyed its communicator: no failure
-  std::atomic<std::int32_t> waits_for;  // rank on another node + 1, while waiting for it
+  std::atomic<std::uint32_t> left;      // set when it destroyed its communicator without a failure
+  std::atomic<std::int32_t> waits_for;  // while it waits for a rank on another node: that rank + 1
   FailureRecord failure;                // written once, before NodeControl::failed_by
-  RollCallAnswer roll_call;             // by the watcher of the node's first rank
+  RollCallAnswer roll_call;             // written by the watcher of the node's first rank
 };
 
 struct NodeControl {
@@ -162,7 +162,7 @@ struct NodeControl {
   alignas(64) std::atomic<std::uint32_t> failed_by;  // local index + 1 of the first to report
 };
 
-// Slot of a mailbox: one piece of a message from one rank to another.
+// One slot of a mailbox: a piece of a message from one rank to another.
 struct MailboxSlot {
   std::uint64_t message_bytes;
   std::uint64_t piece_bytes;
@@ -180,7 +180,8 @@ struct Mailbox {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// Offsets of the parts for `num_local` ranks. Sparse: what is not used takes no memory.
+// Offsets of the memory's parts for `num_local` ranks. The memory is sparse: unused parts take
+// none.
 class NodeMemoryLayout {
  public:
   explicit NodeMemoryLayout(int num_local) : num_local_(static_cast<std::size_t>(num_local)) {}
@@ -244,49 +245,51 @@ class NodeGroup {
   std::byte* region(std::uint32_t parity) { return memory_.data() + layout_.region(parity); }
   Mailbox& mailbox(int from, int to) { return *at<Mailbox>(layout_.mailbox(from, to)); }
 
-  // Raises a flag that this rank owns, and wakes who sleeps on it. Everything written before is
-  // visible to whoever sees the new value.
+  // Raises a flag that this rank owns, and wakes those that sleep on it. A rank that sees the new
+  // value also sees everything written before.
   void publish(Flag& flag, std::uint32_t value);
   void publish(FlagMember which, std::uint32_t value) { publish(own_control().*which, value); }
 
-  // Returns when the flag of `local` (every local rank in the second form) has reached `value`.
-  // Progress comes before failure: what is already there is used even when the peer has gone.
-  // Throws Error(kTimeout) naming who is behind, kPeerLost, kAborted.
+  // Returns when the flag of `local` (second form: of every local rank) has reached `value`.
+  // Progress comes before failure: what is already there is used even if the peer has gone. Throws
+  // Error(kTimeout) naming who is behind, kPeerLost, kAborted.
   void wait_for(Flag& flag, std::uint32_t value, int local, const Call& call);
   void wait_for_all(FlagMember which, std::uint32_t value, const Call& call);
-  // The same, but returns false where it hasn't come after a short while.
+  // The same, but returns false if the value hasn't come after a short while.
   bool wait_briefly(Flag& flag, std::uint32_t value, int local, const Call& call);
 
-  // First one wins on this node; wakes every sleeper. Any thread; never blocks for long.
+  // Posts this node's failure; the first one wins. Wakes every sleeper. Any thread; never blocks
+  // for long.
   void post_failure(FailureKind kind, int rank, std::string_view text);
   bool failed() const { return node_control().failed_by.load(std::memory_order_acquire) != 0; }
-  // Only after failed().
+  // Call it only after failed().
   FailureRecord failure() const;
-  // Throws the node's failure, if there is one, as this rank sees it.
+  // Throws the node's failure, if any, as this rank sees it.
   void throw_if_failed(const std::string& during);
 
-  // Called on the thread that posts or first throws a failure, so that other nodes hear of it
-  // before this process can end. Set before the first wait.
+  // Sets a call for the thread that posts or first throws a failure, so that other nodes hear of it
+  // before this process can end. Set it before the first wait.
   void set_failure_listener(std::function<void()> listener) { listener_ = std::move(listener); }
 
-  // Set where there are several nodes: asks all of them about a collective; nullopt where nobody
-  // knows. Takes up to half a second. Called on the thread that times out.
+  // Asks all nodes about a collective; nullopt: no answer. Set if there are several nodes. Takes up
+  // to half a second. Called on the thread that times out.
   using RollCall = std::function<std::optional<RollCallNote>(std::uint32_t sequence)>;
   void set_roll_call(RollCall roll_call) { roll_call_ = std::move(roll_call); }
 
-  // Ends a call whose deadline has passed. `supposed` is whom this rank waits for, in words, and
-  // is named where a roll-call finds nobody. Throws Error(kTimeout), Error(kProtocol) where the
-  // ranks turn out to have made different calls, or the node's failure where one came meanwhile.
+  // Ends a call whose deadline has passed. `supposed` says in words which rank this one waits for;
+  // it is named if a roll-call finds none. Throws Error(kTimeout), Error(kProtocol) if the ranks
+  // turn out to have made different calls, or the node's failure if one came meanwhile.
   [[noreturn]] void throw_timeout(const std::string& supposed, const Call& call,
                                   int supposed_rank = -1);
 
-  // Ranks that the last throw_timeout() found missing; of many the first 16. Any thread.
+  // Returns the ranks that the last throw_timeout() found missing, at most the first 16. Any
+  // thread.
   std::vector<int> absent() const {
     const std::lock_guard lock(absent_mutex_);
     return absent_;
   }
 
-  // Says that this rank goes without having failed.
+  // Says that this rank leaves without having failed.
   void leave();
 
  private:
@@ -307,7 +310,7 @@ class NodeGroup {
   std::function<void()> listener_;
   RollCall roll_call_;
 
-  std::mutex post_mutex_;  // own failure record
+  std::mutex post_mutex_;  // for own failure record
   bool posted_ = false;    // guarded by post_mutex_
 
   mutable std::mutex absent_mutex_;

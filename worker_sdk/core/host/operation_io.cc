@@ -12,12 +12,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Bounds the same while connecting, where nothing is looked at: news of a failure must reach the
-// caller within a second, the time below included.
+// The same limit for connecting, which checks nothing meanwhile: news of a failure must reach the
+// caller within a second, kGrace included.
 constexpr auto kConnectSlice = milliseconds{400};
 constexpr auto kLongestConnectSlice = milliseconds{4'000};
-// Time for the news of a failure to come round the nodes before a closed connection is taken as
-// one.
+// Time for the news of a failure to come round the nodes, before a closed connection itself is
+// taken as the failure.
 constexpr auto kGrace = milliseconds{400};
 
 }  // namespace
@@ -36,7 +36,8 @@ void OperationIo::wait(std::vector<pollfd>& polls, int rank, const Call& call) {
   const int timeout = static_cast<int>(std::min(left, kLook).count());
   group_.own_control().waits_for.store(rank + 1, std::memory_order_relaxed);
   const int ready = ::poll(polls.data(), polls.size(), timeout);
-  // A peer that trickles is always ready, and must not keep the call beyond its deadline.
+  // A peer that sends little by little is always ready, but must not keep the call beyond its
+  // deadline.
   if (ready <= 0 || call.deadline.expired()) check(rank, call);
   group_.own_control().waits_for.store(0, std::memory_order_relaxed);
 }
@@ -96,8 +97,7 @@ UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const C
                   concat("rank ", hello.to, ": can't connect to ", failure));
     }
     ::poll(nullptr, 0, static_cast<int>(kLook.count()));
-    // Longer each time: there are slow networks, and packets that are lost are sent again after 1
-    // s.
+    // Each try is longer: some networks are slow, and a lost packet is sent again only after 1 s.
     patience = std::min<Clock::duration>(patience * 2, kLongestConnectSlice);
   }
 }

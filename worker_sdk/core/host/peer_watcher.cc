@@ -18,24 +18,26 @@
 namespace ddprun::host {
 namespace {
 
-// On a control connection, beside FailureKind's: the sender destroys its communicator.
+// Sent over a control connection besides FailureKind's values: the sender destroys its
+// communicator.
 constexpr auto kGoodbye = static_cast<FailureKind>(100);
-// On a control connection, too: a RollCallNote in the place of the text.
+// Sent over a control connection, too: the text's place holds a RollCallNote.
 constexpr auto kRollCall = static_cast<FailureKind>(101);
 constexpr auto kRollCallTime = std::chrono::milliseconds{500};
-// For telling other nodes of the end of one's own first rank.
+// Limit for telling other nodes of the end of this node's first rank.
 constexpr auto kNewsTime = std::chrono::milliseconds{200};
 
-// A member's messages to its node's first rank.
+// A member's one-byte messages to its node's first rank.
 constexpr char kFailureNudge = '!';
 constexpr char kRollCallNudge = '?';
 
-// Stable while its rank is in the call or the one after it.
+// Returns the rank's call with this sequence. It is stable while the rank is in that call or the
+// one after it.
 const CallHeader& call_of(const RankControl& rank, std::uint32_t sequence) {
   return rank.calls[sequence & 1].header;
 }
 
-// Adds this node's ranks.
+// Adds this node's ranks to the note.
 void answer_roll_call(const NodeGroup& group, RollCallNote& note) {
   const std::uint32_t sequence = note.call.sequence;
   for (int local = 0; local < group.num_local(); ++local) {
@@ -53,7 +55,7 @@ void answer_roll_call(const NodeGroup& group, RollCallNote& note) {
   }
 }
 
-// The note with which a rank of this node asks about the collective that it is in.
+// Returns the note with which a rank of this node asks about the collective that it is in.
 RollCallNote begin_roll_call(const NodeGroup& group, int local, std::uint32_t sequence) {
   RollCallNote note;
   note.origin_node = group.topology().node_index();
@@ -64,17 +66,17 @@ RollCallNote begin_roll_call(const NodeGroup& group, int local, std::uint32_t se
   return note;
 }
 
-// The note is back: the rank that asked may read it. First rank's watcher thread only.
+// Gives the note that came back to the rank that asked. First rank's watcher thread only.
 void post_roll_call(NodeGroup& group, const RollCallNote& note) {
   if (note.origin_local < 0 || note.origin_local >= group.num_local()) return;
   RollCallAnswer& answer = group.control(note.origin_local).roll_call;
-  // Asked twice: the first answer stays, for its rank may be reading it.
+  // If it asked twice the first answer stays, for it may be reading that.
   if (answer.sequence.load(std::memory_order_relaxed) == note.call.sequence) return;
   answer.note = note;
   answer.sequence.store(note.call.sequence, std::memory_order_release);
 }
 
-// The answer to this rank about this collective; nullopt: none yet.
+// Returns the answer to this rank about this collective; nullopt: none yet.
 std::optional<RollCallNote> read_roll_call(const NodeGroup& group, std::uint32_t sequence) {
   const RollCallAnswer& answer = group.control(group.local_index()).roll_call;
   if (answer.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
@@ -115,7 +117,7 @@ void PeerWatcher::add(Kind kind, int rank, UniqueFd fd) {
   {
     const std::lock_guard lock(mutex_);
     watched_.push_back(std::make_unique<Watched>(kind, rank, std::move(fd)));
-    // A node that joined too late for the news.
+    // This connection's node came too late for the news.
     if (announced_ && watched_.back()->is_node()) send_to(*watched_.back(), group_.failure());
   }
   wake();
@@ -127,7 +129,7 @@ void PeerWatcher::watch_process(int local, int pid) {
     add(Kind::kProcess, group_.rank_of(local), std::move(fd));
   } else if (errno == ESRCH) {
     peer_ended(group_.rank_of(local), "its process ended");
-  }  // Otherwise (an old kernel, a sandbox): the unix connections still tell.
+  }  // Otherwise (an old kernel, a sandbox) the unix connections still tell.
 }
 
 void PeerWatcher::set_neighbours(const Token& token, std::vector<Neighbour> neighbours) {
@@ -191,7 +193,7 @@ void PeerWatcher::handle(Watched& watched) {
     watched.done = true;
     return peer_ended(watched.rank, "its process ended or closed its connection");
   }
-  // A member's nudges.
+  // One-byte messages of a member.
   if (std::memchr(bytes, kFailureNudge, step.num_bytes)) announce_failure();
   if (std::memchr(bytes, kRollCallNudge, step.num_bytes)) call_roll_for_members();
 }
@@ -202,7 +204,7 @@ void PeerWatcher::peer_ended(int rank, std::string_view how) {
     const RankControl& control = group_.control(topology.local_index_of(rank));
     if (control.left.load(std::memory_order_acquire) != 0) return;
   }
-  // One that posted a failure may have died before it told the node's first rank.
+  // A rank that posted a failure may have died before it told the node's first rank.
   if (group_.failed()) return announce_failure();
   group_.post_failure(FailureKind::kRankLost, rank, how);
 }
@@ -285,7 +287,7 @@ void PeerWatcher::send_to_nodes(const FailureRecord& message) {
   }
 }
 
-// 240 bytes into an otherwise empty socket buffer: always taken whole.
+// 240 bytes fit an otherwise empty socket buffer, so they are always taken whole.
 void PeerWatcher::send_to(const Watched& node, const FailureRecord& message) {
   [[maybe_unused]] const ssize_t sent =
       ::send(node.fd.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -306,7 +308,7 @@ void PeerWatcher::announce_failure() {
   if (!nudged || first_is_lost) tell_neighbours(failure);
 }
 
-// mutex_ is held. False: it is gone.
+// mutex_ is held. Returns false if the first rank is gone.
 bool PeerWatcher::nudge_first_rank(char nudge) {
   bool taken = false;
   for (const auto& entry : watched_) {
@@ -316,8 +318,8 @@ bool PeerWatcher::nudge_first_rank(char nudge) {
   return taken;
 }
 
-// mutex_ is held. Other nodes may see nothing by themselves: a child of the first rank can hold its
-// connections open. One node that hears it tells all.
+// mutex_ is held. Other nodes may see nothing by themselves: a child process of the first rank can
+// keep its connections open. One node that hears it tells all.
 void PeerWatcher::tell_neighbours(const FailureRecord& failure) {
   const Deadline deadline = Deadline::after(kNewsTime);
   for (const Neighbour& neighbour : neighbours_) {

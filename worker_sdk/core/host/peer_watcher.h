@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one thread that watches whether the other ranks live, greets TCP connections, and carries
-// failures between nodes. It posts what it sees to the node's memory, which ends every wait there.
+// failures between nodes. It posts each failure to the node's memory, which ends every wait there.
 //
-// Inside a node: pidfds of all ranks, and the unix connections to the node's first rank. Between
-// nodes: the first ranks form a ring of control connections; a failure travels both ways round it.
+// Inside a node it watches pidfds of all ranks, and the unix connections to the node's first rank.
+// Between nodes the first ranks form a ring of control connections; a failure travels both ways
+// round it.
 #pragma once
 
 #include <atomic>
@@ -50,12 +51,13 @@ class PeerWatcher {
     int rank = 0;
     Endpoint endpoint;
   };
-  // Whom a member tells of a failure when its own node's first rank is gone. Call it once, before
-  // the first wait between nodes.
+  // Sets the ranks that a member tells of a failure if its own node's first rank is gone. Call it
+  // once, before the first wait between nodes.
   void set_neighbours(const Token& token, std::vector<Neighbour> neighbours);
 
-  // Tells the other nodes of this node's failure, once: the first rank itself, members by nudging
-  // it. Any thread; doesn't block, but for up to 200 ms in a member whose first rank is gone.
+  // Tells the other nodes of this node's failure, once. The first rank tells them itself, a member
+  // wakes its first rank. Any thread; doesn't block, except up to 200 ms in a member whose first
+  // rank is gone.
   void announce_failure();
 
   // Asks all nodes about a collective that this rank is in. nullopt: no answer came in half a
@@ -69,11 +71,12 @@ class PeerWatcher {
         : kind(what), rank(peer), fd(std::move(descriptor)) {}
 
     const Kind kind;
-    const int rank;  // of the peer
+    const int rank;  // the peer's
     const UniqueFd fd;
-    std::size_t received = 0;  // from a node: bytes of the message so far
+    std::size_t received = 0;  // from a node: bytes received of the message
     FailureRecord message{};
-    // A node: the peer said goodbye. The connection stays open, so that it doesn't see us end.
+    // A node's peer said goodbye. The connection stays open, so that the peer doesn't see this
+    // rank's end.
     bool parted = false;
     bool is_node() const { return kind == Kind::kNextNode || kind == Kind::kPreviousNode; }
     std::atomic<bool> done{false};  // nothing more to expect; the watcher thread erases it
@@ -98,18 +101,18 @@ class PeerWatcher {
   ArrivalBook& arrivals_;
   const UniqueFd wake_;  // eventfd
 
-  // Watcher thread only.
+  // Used by the watcher thread only.
   const std::unique_ptr<Greeter> greeter_;
 
   std::mutex mutex_;
-  // Guarded by mutex_. The watcher thread alone erases, and reads entries without the lock.
+  // Guarded by mutex_. Only the watcher thread erases entries, so it reads them without the lock.
   std::vector<std::unique_ptr<Watched>> watched_;
   bool announced_ = false;
   bool stopping_ = false;
   Token token_{};
   std::vector<Neighbour> neighbours_;
 
-  std::thread thread_;  // last: starts when all else is there
+  std::thread thread_;  // last: it starts when all else is there
 };
 
 }  // namespace ddprun::host

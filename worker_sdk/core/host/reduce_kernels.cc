@@ -19,7 +19,7 @@ extern const ReduceKernels kAvx2Kernels;
 namespace {
 
 #ifdef DDPRUN_HAVE_AVX2_KERNELS
-// __builtin_cpu_supports("f16c") is not known to clang before 16.
+// clang before 16 doesn't know __builtin_cpu_supports("f16c").
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);

@@ -13,52 +13,53 @@
 
 namespace ddprun::host {
 
-// One instruction set's kernels. `count` is in elements; `destination` may be one of the sources,
+// One instruction set's kernels. `count` is in elements. `destination` may be one of the sources;
 // otherwise nothing overlaps. Integers wrap around. kAverage is combined like kSum. kMin and kMax
-// pass NaN over for a number, as fmin() and fmax() do.
+// ignore a NaN if the other is a number, as fmin() and fmax() do.
 struct ReduceKernels {
   const char* name;
-  // destination[i] = a[i] op b[i]; floats of 8 and 16 bits are not accepted (widen them first).
+  // destination[i] = a[i] op b[i]; not for floats of 8 and 16 bits (widen them first).
   void (*combine)(void* destination, const void* a, const void* b, std::size_t count, DType dtype,
                   ReduceOp op);
   // values[i] /= divisor (integers: towards zero); not for bool, nor floats of 8 and 16 bits.
   void (*divide)(void* values, std::size_t count, DType dtype, int divisor);
-  // A float of 8 or 16 bits → float32 and back, to nearest even. One of 8 bits: what is beyond its
-  // largest number becomes that.
+  // Convert floats of 8 or 16 bits to float32 and back, to nearest even. A value beyond the largest
+  // number of an 8-bit float becomes that number.
   void (*widen)(float* destination, const void* source, std::size_t count, DType dtype);
   void (*narrow)(void* destination, const float* source, std::size_t count, DType dtype);
   // memcpy for large blocks of any alignment.
   void (*copy)(void* destination, const void* source, std::size_t num_bytes);
 };
 
-// The best for this CPU.
+// Returns the best kernels for this CPU.
 const ReduceKernels& reduce_kernels();
-// Every version that this CPU can run, the plain one first (for tests).
+// Returns every version that this CPU can run, the plain one first (for tests).
 std::vector<const ReduceKernels*> available_reduce_kernels();
 
-// memcpy, except that large blocks don't go through the C library's. That took 3 times as long if
-// source and destination differ in alignment, on CPUs with "rep movsb" (AMD EPYC, glibc 2.36).
+// memcpy, except that large blocks don't use the C library's. That took 3 times as long if source
+// and destination differ in alignment, on CPUs with "rep movsb" (AMD EPYC, glibc 2.36).
 void copy_bytes(void* destination, const void* source, std::size_t num_bytes);
 
-// The type sums are kept in: float32 for floats of 8 and 16 bits, else the type itself.
+// Returns the type that sums are kept in: float32 for floats of 8 and 16 bits, else the type
+// itself.
 DType accumulator_of(DType dtype);
 
-// Bytes that reduce_block handles in one go; callers cut their work at this size.
+// Bytes that reduce_block handles in one call; callers cut their work at this size.
 inline constexpr std::size_t kReduceBlockBytes = std::size_t{32} << 10;
 
-// destination = sources[0] op sources[1] op …, in this order, always. Elements of `dtype` come in;
-// elements of accumulator_of(dtype) go out, and kAverage has not been divided yet.
-// `count * size_of(accumulator)` must be ≤ kReduceBlockBytes. `destination` overlaps no source,
-// except that it may be sources[0] itself where dtype is its own accumulator.
+// destination = sources[0] op sources[1] op …, always in this order. Sources have elements of
+// `dtype`, the destination those of accumulator_of(dtype); kAverage is not divided yet. `count *
+// size_of(accumulator)` must be ≤ kReduceBlockBytes. `destination` overlaps no source, except that
+// it may be sources[0] itself if dtype is its own accumulator.
 void reduce_block(void* destination, const void* const* sources, std::size_t num_sources,
                   std::size_t count, DType dtype, ReduceOp op);
 
-// Ends a reduction: divides for kAverage and rounds to `dtype`. `accumulated` is changed.
-// `destination` may be `accumulated` where dtype is its own accumulator.
+// Ends a reduction: divides for kAverage and rounds to `dtype`. It changes `accumulated`.
+// `destination` may be `accumulated` if dtype is its own accumulator.
 void finish_block(void* destination, void* accumulated, std::size_t count, DType dtype, ReduceOp op,
                   int world_size);
 
-// float16 to float32 and back, rounding to nearest even; for CPUs without F16C.
+// Convert float16 to float32 and back, rounding to nearest even; for CPUs without F16C.
 constexpr float float_from_float16(std::uint16_t value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value & 0x8000u) << 16;
   std::uint32_t exponent = (value >> 10) & 0x1fu;

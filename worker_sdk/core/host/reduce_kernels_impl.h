@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops behind ReduceKernels, compiled once per instruction set.
 // Rule: everything here has internal linkage and calls no inline function of another header. So no
-// code built for a newer CPU can be merged into the program's common code. The branch without F16C
-// calls two of reduce_kernels.h's; it is for the common instruction set alone.
+// code built for a newer CPU can be merged into the program's common code. Only the branch without
+// F16C, for the common instruction set, calls two functions of reduce_kernels.h.
 #pragma once
 
 #if defined(__AVX2__) && !defined(__F16C__)
@@ -24,7 +24,7 @@ namespace {
 
 using std::size_t;
 
-// Signed overflow is undefined, so sums and products are made in the unsigned type of the size.
+// Signed overflow is undefined, so sums and products use the unsigned type of the same size.
 template <typename T>
 struct Arithmetic {
   using Type = T;
@@ -47,8 +47,8 @@ bool is_nan(T value) {
   return value != value;
 }
 
-// The loops may see destination == a: ivdep tells GCC that this is no dependency. clang doesn't
-// know it, and compares the addresses.
+// The loops may have destination == a: ivdep tells GCC that this is no dependency. clang doesn't
+// know ivdep, and compares the addresses.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 template <typename T>
@@ -84,7 +84,7 @@ void combine_typed(void* destination, const void* left, const void* right, size_
 }
 #pragma GCC diagnostic pop
 
-// Calls `visit` with a zero of that type; not for floats of 8 and 16 bits, which are widened
+// Calls `visit` with a zero of that type. Not for floats of 8 and 16 bits, which are widened
 // before.
 template <typename Visit>
 void with_type(DType dtype, Visit visit) {
@@ -126,7 +126,7 @@ void divide_typed(void* values, size_t count, int divisor) {
     for (size_t i = 0; i < count; ++i) {
       out[i] = static_cast<T>(static_cast<std::int64_t>(out[i]) / divisor);
     }
-  } else if ((divisor & (divisor - 1)) == 0) {  // its inverse is exact, and cheaper
+  } else if ((divisor & (divisor - 1)) == 0) {  // the inverse of a power of 2 is exact, and cheaper
     const T inverse = T{1} / static_cast<T>(divisor);
     for (size_t i = 0; i < count; ++i) out[i] *= inverse;
   } else {
@@ -139,7 +139,7 @@ void divide(void* values, size_t count, DType dtype, int divisor) {
   with_type(dtype, [=](auto zero) { divide_typed<decltype(zero)>(values, count, divisor); });
 }
 
-// bfloat16 inline here, not a function's: the vectoriser needs the loop without a call or a branch.
+// bfloat16 is converted inline: the vectoriser needs a loop without a call or a branch.
 void widen_bfloat16(float* destination, const std::uint16_t* source, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const std::uint32_t bits = static_cast<std::uint32_t>(source[i]) << 16;
@@ -185,7 +185,8 @@ void narrow_float16(std::uint16_t* destination, const float* source, size_t coun
 }
 #endif
 
-// IEEE 754's layout in 8 bits (Micikevicius et al., "FP8 formats for deep learning", 2022).
+// A float of 8 bits in IEEE 754's layout (Micikevicius et al., "FP8 formats for deep learning",
+// 2022).
 struct Float8 {
   std::uint32_t mantissa_bits, bias;
   std::uint32_t largest, nan;  // without the sign
@@ -199,7 +200,7 @@ void widen_float8(float* destination, const std::uint8_t* source, size_t count,
   for (size_t i = 0; i < count; ++i) {
     const std::uint32_t magnitude = source[i] & 0x7fu;
     std::uint32_t bits = (magnitude << shift) + ((127 - format.bias) << 23);
-    if (magnitude >> format.mantissa_bits == 0) {  // zero and numbers without the leading bit
+    if (magnitude >> format.mantissa_bits == 0) {  // zero and subnormal numbers
       const float unit = 1.0f / static_cast<float>(1u << (format.bias + format.mantissa_bits - 1));
       const float value = static_cast<float>(magnitude) * unit;
       __builtin_memcpy(&bits, &value, sizeof bits);
@@ -220,10 +221,10 @@ void narrow_float8(std::uint8_t* destination, const float* source, size_t count,
     const std::uint32_t exponent = magnitude >> 23, least = 128 - format.bias;
     std::uint32_t shift = 23 - format.mantissa_bits;
     std::uint32_t mantissa = magnitude - ((least - 1) << 23);
-    if (exponent < least) {  // without the leading bit
+    if (exponent < least) {  // a subnormal result
       mantissa = (magnitude & 0x7fffffu) | 0x800000u;
       shift += least - exponent;
-      if (shift > 25) shift = 25;  // nothing is left of it
+      if (shift > 25) shift = 25;  // nothing is left of the mantissa
     }
     const std::uint32_t is_odd = (mantissa >> shift) & 1u;
     std::uint32_t rounded = (mantissa + (1u << (shift - 1)) - 1 + is_odd) >> shift;

@@ -15,7 +15,7 @@
 namespace ddprun::host {
 namespace {
 
-constexpr std::size_t kBlock = 2048;  // elements that are worked on while they are in the L1 cache
+constexpr std::size_t kBlock = 2048;  // elements per pass, which fit the L1 cache
 
 }  // namespace
 
@@ -41,8 +41,8 @@ void Ring::add(std::vector<Transfer>& list, std::byte* base, Range bytes,
   }
 }
 
-// Step s: block (node − s − 1) goes on, block (node − s − 2) comes in; what comes in at one step
-// goes on at the next. The last to come in is our own.
+// In step s block (node − s − 1) is sent, and block (node − s − 2) is received, which is sent in
+// the next step. The last one received is this node's own.
 void Ring::add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const {
   const auto block = [&](int back) {
     return blocks[static_cast<std::size_t>((node_index_ - back + 2 * num_nodes_) % num_nodes_)];
@@ -54,7 +54,7 @@ void Ring::add_reduce_scatter(Flow& flow, std::byte* base, const std::vector<Ran
   }
 }
 
-// Step s: block (node − s) goes on, block (node − s − 1) comes in.
+// In step s block (node − s) is sent, and block (node − s − 1) is received.
 void Ring::add_all_gather(Flow& flow, std::byte* base, const std::vector<Range>& blocks) const {
   const auto block = [&](int back) {
     return blocks[static_cast<std::size_t>((node_index_ - back + num_nodes_) % num_nodes_)];
@@ -104,7 +104,7 @@ void Ring::broadcast(const Call& call, std::byte* data, std::size_t size_bytes, 
   run(call, flow);
 }
 
-// The bytes for the socket, narrowed to the wire's dtype.
+// Returns the bytes for the socket, narrowed to the wire's dtype.
 const std::byte* Ring::packed(const Flow& flow, const Transfer& transfer, std::size_t socket) {
   if (flow.wire == flow.dtype) return transfer.data;
   std::vector<std::byte>& chunk = packed_[socket];
@@ -130,8 +130,8 @@ void Ring::pack(const Flow& flow, const Transfer& transfer, std::byte* to) {
   }
 }
 
-// Takes in bytes from the socket. `received` may be changed; it is `transfer.data` if nothing is to
-// be done.
+// Takes in bytes from the socket. It may change `received`, which is `transfer.data` if nothing is
+// to be done.
 void Ring::take_in(const Flow& flow, const Transfer& transfer, std::byte* received) {
   if (flow.wire != flow.dtype) return take_in_narrow(flow, transfer, received);
   if (!transfer.reduce) return;
@@ -158,7 +158,7 @@ void Ring::take_in_narrow(const Flow& flow, const Transfer& transfer, std::byte*
     if (flow.divisor > 1) kernels.divide(values + begin, length, flow.dtype, flow.divisor);
     kernels.combine(values + begin, widened, values + begin, length, flow.dtype, flow.op);
     if (!transfer.whole) continue;
-    // The others get it rounded: so must it be here.
+    // The others get it rounded, so it must be rounded here, too.
     kernels.narrow(part, values + begin, length, flow.wire);
     kernels.widen(values + begin, part, length, flow.wire);
   }
@@ -195,7 +195,7 @@ void Ring::run(const Call& call, Flow& flow) {
   }
 }
 
-// True when something was sent and more may be possible.
+// Returns true if something was sent and more may be possible.
 bool Ring::advance_send(const Call& call, const Flow& flow, std::size_t socket) {
   Lane& lane = send_lanes_[socket];
   if (lane.transfer >= flow.sends.size() || !may_send(flow, lane.transfer)) return false;
@@ -229,7 +229,7 @@ bool Ring::advance_send(const Call& call, const Flow& flow, std::size_t socket) 
   return true;
 }
 
-// The next rank must see that calls differ, too, though nothing else will come.
+// Sends the header alone: the next rank must also see that calls differ, though no data follows.
 void Ring::show_header() {
   for (std::size_t socket = 0; socket < num_sockets(); ++socket) {
     Lane& lane = send_lanes_[socket];
@@ -239,7 +239,7 @@ void Ring::show_header() {
   }
 }
 
-// True when something was received.
+// Returns true if something was received.
 bool Ring::advance_receive(const Call& call, const Flow& flow, std::size_t socket) {
   Lane& lane = receive_lanes_[socket];
   if (lane.transfer >= flow.receives.size()) return false;

@@ -23,10 +23,10 @@ class Ring {
   Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chunk_bytes);
 
   // `blocks` are byte ranges of `base`, one per node, the same on every carrier of the ring. After
-  // reduce_scatter: block node_index holds op over all nodes' blocks, summed in ring order. After
-  // all_gather: every block holds what its node had in it. Both together are all_reduce. With
-  // `wire` float16 or bfloat16, float32 elements travel as such, and incoming ones are added as
-  // float32. A sum is rounded before each hop. The results are such numbers, the same on every
+  // reduce_scatter block node_index holds op over all nodes' blocks, summed in ring order. After
+  // all_gather every block holds its node's data. Both together are all_reduce. With `wire` float16
+  // or bfloat16, float32 elements travel in that type, and incoming ones are added as float32. A
+  // sum is rounded before each hop. The results are rounded to that type, the same on every
   // carrier. Results are divided by `divisor`: with a narrower wire before elements travel, or sums
   // of float16 could be infinite; else when a block is complete.
   void all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks, DType dtype,
@@ -35,16 +35,16 @@ class Ring {
                       DType dtype, ReduceOp op);
   void all_gather(const Call& call, std::byte* base, const std::vector<Range>& blocks);
 
-  // `size_bytes` at `data` travel from node `root_node` along the ring to all others.
+  // Sends `size_bytes` at `data` from node `root_node` along the ring to all others.
   void broadcast(const Call& call, std::byte* data, std::size_t size_bytes, int root_node);
 
  private:
   struct Transfer {
     std::byte* data = nullptr;
     std::size_t size_bytes = 0;
-    bool reduce = false;  // received: combined with what is there
-    bool whole = false;   // …and then it is of all nodes
-    bool own = false;     // to send: what this node alone has
+    bool reduce = false;  // to receive: combined with what is there
+    bool whole = false;   // to receive: afterwards the sum is of all nodes
+    bool own = false;     // to send: this node's data alone
   };
   // This node's transfers of one operation. Send i may start when receive i − num_free_sends is
   // done.
@@ -53,16 +53,16 @@ class Ring {
     std::vector<Transfer> receives;
     std::size_t num_free_sends = 0;
     DType dtype = DType::kUInt8;
-    DType wire = DType::kUInt8;  // as what it travels
+    DType wire = DType::kUInt8;  // the type that elements travel as
     ReduceOp op = ReduceOp::kSum;
     int divisor = 1;
   };
-  // A socket's place in its share of the transfers: every num_sockets-th, after a call header.
+  // One socket's position in its share of the transfers: every num_sockets-th, after a call header.
   struct Lane {
     std::size_t transfer = 0;
     std::size_t offset = 0;
     std::size_t header_bytes = 0;
-    bool packed = false;  // to send: the transfer is in the socket's scratch
+    bool packed = false;  // to send: the transfer is packed in the socket's buffer
     CallHeader header{};
   };
 

@@ -60,7 +60,7 @@ SharedMapping::~SharedMapping() {
 
 struct Arena::Book {
   struct Entry {
-    std::byte* base = nullptr;  // of local rank 0's buffer
+    std::byte* base = nullptr;  // start of local rank 0's buffer
     std::size_t stride = 0;
     std::size_t size_bytes = 0;
   };

@@ -12,16 +12,16 @@
 
 namespace ddprun::host {
 
-// Zero-filled; pages are taken when first touched. Throws Error(kSystem).
+// Returns a memfd, zero-filled; its pages are taken when first touched. Throws Error(kSystem).
 UniqueFd create_shared_memory(const char* name, std::size_t size_bytes);
 
 // A whole memfd mapped for reading and writing.
 class SharedMapping {
  public:
   SharedMapping() = default;
-  // Throws Error(kSystem), or Error(kProtocol) where the memory is smaller than `size_bytes`.
+  // Throws Error(kSystem), or Error(kProtocol) if the memory is smaller than `size_bytes`.
   SharedMapping(int fd, std::size_t size_bytes);
-  // Memory for a node of one rank, which shares it with nobody: it may lie in huge pages.
+  // Returns memory for a node of one rank, which shares it with no other: it may be in huge pages.
   static SharedMapping of_one_rank(std::size_t size_bytes);
   SharedMapping(SharedMapping&& other) noexcept;
   SharedMapping& operator=(SharedMapping&& other) noexcept;
@@ -36,7 +36,7 @@ class SharedMapping {
 };
 
 // Buffers in shared memory that every rank of the node has mapped: collectives on them need no
-// copy. Used by the thread that calls the communicator, and by the one that executes.
+// copy. Used by the thread that calls the communicator, and by the one that executes operations.
 class Arena {
  public:
   struct Place {
@@ -46,18 +46,20 @@ class Arena {
 
   Arena(int local_index, int num_local);
 
-  // Bytes that one memfd needs for buffers of `size_bytes` on every rank of the node.
+  // Returns the bytes that one memfd needs for buffers of `size_bytes` on every rank of the node.
   std::size_t mapping_bytes(std::size_t size_bytes) const {
     return stride(size_bytes) * static_cast<std::size_t>(num_local_);
   }
 
-  // Takes a mapping of mapping_bytes(size_bytes). Ids count up from 0, the same on every rank.
+  // Makes a buffer over a mapping of mapping_bytes(size_bytes). Ids count up from 0, the same on
+  // every rank.
   std::unique_ptr<CommBuffer> adopt(SharedMapping mapping, std::size_t size_bytes);
 
-  // The place of [data, data + size_bytes); nullopt: it isn't within one buffer of this rank.
+  // Returns the place of [data, data + size_bytes); nullopt: it isn't within one buffer of this
+  // rank.
   std::optional<Place> find(const void* data, std::size_t size_bytes) const;
-  // The same place in the buffer of another rank of the node; nullptr when this rank has already
-  // dropped its own, or `size_bytes` don't fit.
+  // Returns the same place in the buffer of another rank of the node; nullptr if this rank has
+  // already dropped its own, or `size_bytes` don't fit.
   std::byte* resolve(int local, const Place& place, std::size_t size_bytes) const;
 
  private:
@@ -68,7 +70,7 @@ class Arena {
 
   const int local_index_;
   const int num_local_;
-  // Shared with the buffers, which strike themselves out when they are dropped.
+  // Shared with the buffers, which remove their entries when they are dropped.
   const std::shared_ptr<Book> book_;
   int next_id_ = 0;
 };

@@ -21,7 +21,8 @@ void end_process(std::string_view message) {
   _exit(static_cast<int>(ExitCode::kRetryable));
 }
 
-// Process-wide as NCCL's own check is: communicators of several sessions share a device.
+// The lock is process-wide, as NCCL's own check is: communicators of several sessions share a
+// device.
 std::mutex& mutex_of(int device) {
   static std::mutex table_mutex;
   static auto& table =

@@ -19,11 +19,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{10};  // how often the agent's word and the parent's failure are seen
-constexpr milliseconds kBriefLook{2'000};  // for a request to the store whose answer is there
-constexpr milliseconds kComingBack{500};   // for a call that has nobody to wait for any more
+constexpr milliseconds kLook{10};          // how often agent and parent's failure are checked
+constexpr milliseconds kBriefLook{2'000};  // limit of a request to the store whose answer is there
+constexpr milliseconds kComingBack{500};   // limit of a call that no longer waits for other ranks
 
-// A root's value: 'I' and the id, or 'E' and why there is none.
+// A root's value in the store: 'I' and the id, or 'E' and why there is none.
 constexpr char kHasId = 'I';
 constexpr char kHasError = 'E';
 
@@ -39,13 +39,13 @@ struct SetUp {
   const NcclOptions& options;
   std::string what;  // "NCCL set-up", for messages
   Deadline deadline;
-  std::chrono::milliseconds timeout;  // which made the deadline
-  PeerBoard& board;                   // on which its ranks said that they wait in operation 0
-  PeerBoard* parent_board = nullptr;  // of a communicator that is split: looked at, too
-  const Failure* failure = nullptr;   // of that communicator: ends the wait
+  std::chrono::milliseconds timeout;  // the time that the deadline was made from
+  PeerBoard& board;                   // its ranks say here that they wait in operation 0
+  PeerBoard* parent_board = nullptr;  // that of a communicator that is split, which is checked, too
+  const Failure* failure = nullptr;   // that communicator's failure, which ends the wait
 };
 
-// Error(kTimeout) that names who never came, or says where to look.
+// Returns Error(kTimeout) that names the ranks that never came, or says where to look.
 Error timed_out(const SetUp& setup) {
   const int rank = setup.options.rank;
   const std::string what = concat(setup.what, " of ", setup.options.size,
@@ -65,7 +65,7 @@ Error timed_out(const SetUp& setup) {
                     "(NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)");
 }
 
-// Nobody, where the store is slow: the set-up is not the store's.
+// Returns nullopt also if the store is slow: the set-up doesn't depend on the store.
 std::optional<PeerNotice> who_gave_up(const SetUp& setup) {
   try {
     if (auto notice = setup.board.gave_up()) return notice;
@@ -76,7 +76,7 @@ std::optional<PeerNotice> who_gave_up(const SetUp& setup) {
   }
 }
 
-// Throws what ends the wait, if anything does. `looks_at_store`: what another rank said, too.
+// Throws what ends the wait, if anything does. `looks_at_store`: also checks other ranks' notices.
 void throw_if_over(const SetUp& setup, bool looks_at_store) {
   const NcclOptions& options = setup.options;
   if (setup.failure != nullptr) {
@@ -96,10 +96,11 @@ void throw_if_over(const SetUp& setup, bool looks_at_store) {
 // ncclCommInitRank or ncclCommSplit on a thread of its own, which lives until the call is done.
 class CommMaking {
  public:
-  // Returns what NCCL returned, and writes the handle. Owns all that it touches.
+  // Returns what NCCL returned, and writes the handle. Owns everything that it uses.
   using Make = std::function<Result(NcclApi& nccl, Comm* comm)>;
 
-  // `name`: NCCL's, of the call. Throws Error(kResourceExhausted) where there is no thread.
+  // `name` is NCCL's name of the call. Throws Error(kResourceExhausted) if no thread can be
+  // started.
   CommMaking(const Libraries& libraries, const NcclOptions& options, std::string name, Make make)
       : nccl_(libraries.nccl),
         options_(options),
@@ -113,7 +114,7 @@ class CommMaking {
           --num_left_behind;
         }) {}
 
-  // A call that is still inside NCCL is left behind; its thread aborts what it makes.
+  // Leaves behind a call that is still inside NCCL; its thread aborts what it makes.
   ~CommMaking() {
     if (is_taken_) return;
     ++num_left_behind;
@@ -127,9 +128,9 @@ class CommMaking {
   CommMaking(const CommMaking&) = delete;
   CommMaking& operator=(const CommMaking&) = delete;
 
-  // Returns the communicator, the caller's from now on. Throws Error(kTimeout) naming ranks that
+  // Returns the communicator, which the caller then owns. Throws Error(kTimeout) naming ranks that
   // never came. Throws Error(kPeerLost) naming one that gave up, or if the agent says that one has
-  // died. Else throws NCCL's error, or setup.failure's. Looks for lost ranks every
+  // died. Else throws NCCL's error, or setup.failure's. Checks for lost ranks every
   // peer_check_interval.
   Comm wait(const SetUp& setup) {
     auto next_look = Deadline::after(options_.peer_check_interval);
@@ -139,7 +140,7 @@ class CommMaking {
       if (is_time) next_look = Deadline::after(options_.peer_check_interval);
     }
     if (state_->result != Result::kSuccess) {
-      throw_if_over(setup, false);  // may be why NCCL failed
+      throw_if_over(setup, false);  // throws what may be the reason of NCCL's failure
       throw nccl_error(*nccl_, nullptr, state_->result, options_.rank, name_);
     }
     is_taken_ = true;
@@ -150,19 +151,19 @@ class CommMaking {
 
  private:
   struct State {
-    // The call's until it has returned.
+    // Used by the call alone until it has returned.
     Comm comm = nullptr;
     Result result = Result::kInternalError;
-    // Set by the call's end and by the end of the wait for it: the second of them aborts what was
-    // made.
+    // Set by the call's end and by the end of the wait for it. The second of them aborts the
+    // communicator that was made.
     std::atomic<bool> is_one_gone{false};
   };
 
   const std::shared_ptr<NcclApi> nccl_;
   const NcclOptions& options_;
   const std::string name_;
-  const std::shared_ptr<State> state_;  // second owner: the call
-  bool is_taken_ = false;               // wait() has returned what was made
+  const std::shared_ptr<State> state_;  // shared with the call
+  bool is_taken_ = false;               // wait() has returned the communicator
   BoundedCall call_;
 };
 
@@ -172,7 +173,7 @@ void tell_others(PeerBoard& board, const Error& error) {
   try {
     board.post_gave_up(error.what());
   } catch (const Error&) {
-    // The store is gone as well: the first error is the one that helps.
+    // The store is gone as well: the first error is the useful one.
   }
 }
 
@@ -186,7 +187,7 @@ int root_rank(const NcclOptions& options, int root, int num_roots) {
 
 UniqueId fresh_id(const Libraries& libraries, const NcclOptions& options, Deadline deadline) {
   const auto begun = Clock::now();
-  // Second owner: the call, which may be left behind.
+  // Shared with the call, which may outlive this function.
   const auto made = std::make_shared<std::pair<UniqueId, Result>>();
   const auto call = [made, libraries, device = options.device] {
     libraries.cuda->set_device(device);
@@ -207,8 +208,8 @@ void publish_ids(const Libraries& libraries, store::Store& store, const NcclOpti
   for (int root = 0; root < num_roots; ++root) {
     if (root_rank(options, root, num_roots) != options.rank) continue;
     try {
-      // Half of the time: the other ranks, which wait for the id, can still be told that none
-      // comes.
+      // Takes half of the time, so that the other ranks, which wait for the id, can still be told
+      // that none comes.
       const UniqueId id = fresh_id(libraries, options, Deadline::after(deadline.remaining() / 2));
       store.set(root_key(options, root), kHasId + std::string(id.bytes, UniqueId::kSizeBytes));
     } catch (const Error& error) {
@@ -225,7 +226,7 @@ std::vector<UniqueId> collect_ids(store::Store& store, const NcclOptions& option
   for (int root = 0; root < num_roots; ++root) keys.push_back(root_key(options, root));
   store.wait(keys);
   std::vector<UniqueId> ids;
-  const store::StoreTimeout limit(store, deadline);  // what is left of it
+  const store::StoreTimeout limit(store, deadline);  // the time that is left
   for (const std::string& value : store.multi_get(keys)) {
     if (!value.empty() && value[0] == kHasError) throw Error(ErrorCode::kPeerLost, value.substr(1));
     if (value.size() != UniqueId::kSizeBytes + 1 || value[0] != kHasId) {
@@ -254,7 +255,7 @@ std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, const Set
   throw timed_out(setup);
 }
 
-// Takes out what NCCL of this version doesn't know: the names of that.
+// Resets the options that NCCL of this version doesn't know, and returns their names.
 std::string drop_unknown(NcclConfig& config, int version) {
   std::vector<std::string> unknown;
   if (version < 22600 && config.traffic_class) {
@@ -268,7 +269,7 @@ std::string drop_unknown(NcclConfig& config, int version) {
   return listed(unknown);
 }
 
-// The options that this NCCL knows. Rank 0 warns of the rest.
+// Returns the options that this NCCL knows. Rank 0 warns of the rest.
 NcclConfig known_config(NcclApi& nccl, const NcclOptions& options) {
   NcclConfig config = options.config;
   const std::string unknown = drop_unknown(config, nccl.config_version());
@@ -287,7 +288,7 @@ CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids
     const Result result =
         num_ids == 1 ? nccl.comm_init_rank(comm, size, ids[0], rank, config)
                      : nccl.comm_init_rank_scalable(comm, size, rank, ids.data(), num_ids, config);
-    // NCCL leaves what it half made, with its sockets and memory.
+    // NCCL keeps the half-made communicator, with its sockets and memory.
     if (result != Result::kSuccess && *comm != nullptr) nccl.comm_abort(*comm);
     return result;
   };
@@ -296,7 +297,7 @@ CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids
 CommMaking::Make split_call(const SplitParent& parent, const SplitPart& part) {
   return [gate = parent.gate, color = part.color, key = part.key](NcclApi& nccl, Comm* made) {
     const CommGate::Pass pass(*gate);
-    if (pass.comm() == nullptr) return Result::kInvalidUsage;  // the parent failed, which is seen
+    if (pass.comm() == nullptr) return Result::kInvalidUsage;  // the parent failed: wait() sees it
     return nccl.comm_split(pass.comm(), color, key, made);
   };
 }
@@ -324,7 +325,7 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
     store.set_timeout(kBriefLook);
     tell_others(board, error);
     if (making) {
-      // NCCL often comes back by itself once the others' connections are gone.
+      // NCCL often returns by itself once the others' connections are gone.
       making->returns_before(Deadline::after(kComingBack));
       bound_exit(options.exit_timeout);
     }
@@ -341,7 +342,7 @@ Comm split_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Nccl
   PeerBoard parent_board(store, options.key_prefix, options.rank, options.size);
   const SetUp setup{options,       "split " + part.name, deadline, part.timeout, board,
                     &parent_board, parent.failure.get()};
-  std::optional<CommMaking> making;  // outlives the telling: its end may take time
+  std::optional<CommMaking> making;  // destroyed after tell_others(), as it may take time
   try {
     board.post_waiting(0);
     making.emplace(Libraries{cuda, nccl}, options, "split " + part.name + ": ncclCommSplit",

@@ -15,7 +15,7 @@
 namespace ddprun::nccl {
 namespace {
 
-// For errors: the variable that chose the GPUs CUDA shows. Empty: it isn't set.
+// Returns, for errors, the variable that chose the GPUs that CUDA shows. Empty: it isn't set.
 std::string visible_devices() {
   const char* value = std::getenv(env::kCudaVisibleDevices);
   return value ? std::string(" with ") + env::kCudaVisibleDevices + "=\"" + value + "\"" : "";
@@ -25,8 +25,8 @@ std::string capability(int number) {
   return std::to_string(number / 10) + "." + std::to_string(number % 10);
 }
 
-// "sm_90": GPUs of the same major and no lower minor. "sm_90a": this very one. "compute_90" is
-// translated when it is loaded: GPUs from this one on.
+// "sm_90" runs on GPUs of the same major and no lower minor, "sm_90a" only on this very one.
+// "compute_90" is translated when it is loaded, for GPUs from this one on.
 bool runs_on(int wanted, int made_for, bool is_source, char suffix) {
   if (is_source) return suffix == 'a' ? wanted == made_for : wanted >= made_for;
   if (suffix == 'a') return wanted == made_for;

@@ -15,21 +15,22 @@
 
 namespace ddprun::nccl {
 
-// "rank 3: …", what each error of this backend begins with.
+// Makes an error that begins with "rank 3: …", as each error of this backend does.
 template <typename... Parts>
 Error rank_error(ErrorCode code, int rank, const Parts&... parts) {
   return {code, concat("rank ", rank, ": ", parts...)};
 }
 
-// "rank 3: all_reduce #12: remote process exited or there was a network error (NCCL: <details>)".
-// kRemoteError → kPeerLost; kInvalidArgument, kInvalidUsage → kInvalidArgument; others → kSystem.
-// `comm` gives the details and may be nullptr.
+// Returns "rank 3: all_reduce #12: remote process exited or there was a network error (NCCL:
+// <details>)". kRemoteError → kPeerLost; kInvalidArgument, kInvalidUsage → kInvalidArgument; others
+// → kSystem. `comm` gives the details and may be nullptr.
 Error nccl_error(NcclApi& nccl, Comm comm, Result result, int rank, std::string_view what);
 
-// Error(kSystem), or kResourceExhausted where CUDA is out of memory.
+// Returns Error(kSystem), or kResourceExhausted if CUDA is out of memory.
 Error cuda_error(CudaApi& cuda, CudaResult result, int rank, std::string_view what);
 
-// Error(kPeerLost) of a rank that has it from its agent (WorkerProgress::peer_lost()).
+// Returns the Error(kPeerLost) of a rank that knows it from its agent
+// (WorkerProgress::peer_lost()).
 Error agent_says_peer_lost(int rank, std::string_view what);
 
 // Throws cuda_error unless `result` is kCudaSuccess.
@@ -38,10 +39,10 @@ void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view wha
 // Why a communicator ended: set once, read by every thread that uses it.
 class Failure {
  public:
-  // `prefix`: what throw_if_set() says before the reason (RankGroup::prefix()).
+  // `prefix` is put before the reason by throw_if_set() (RankGroup::prefix()).
   explicit Failure(std::string prefix = "") : prefix_(std::move(prefix)) {}
 
-  // False: it had failed before; the first reason stays. `since`: when it happened.
+  // Returns false if it had failed before; the first reason stays. `since`: when it happened.
   bool set(const Error& error, Clock::time_point since = Clock::now());
 
   bool is_set() const {
@@ -49,13 +50,13 @@ class Failure {
     return error_.has_value();
   }
 
-  // Without the prefix: for the other ranks.
+  // Returns the error without the prefix, for the other ranks.
   std::optional<Error> get() const {
     std::lock_guard lock(mutex_);
     return error_;
   }
 
-  // nullopt: it has not failed.
+  // Returns when it failed; nullopt: it has not failed.
   std::optional<Clock::time_point> since() const {
     std::lock_guard lock(mutex_);
     return error_ ? std::optional(since_) : std::nullopt;
@@ -69,10 +70,10 @@ class Failure {
   const std::string prefix_;
   mutable std::mutex mutex_;
   std::optional<Error> error_;  // Guarded by mutex_
-  Clock::time_point since_{};   // likewise
+  Clock::time_point since_{};   // guarded by mutex_
 };
 
-// Selects `device` for this thread, and the one before when it goes.
+// Selects `device` for this thread; the destructor selects the previous one again.
 class DeviceGuard {
  public:
   DeviceGuard(CudaApi& cuda, int device, int rank);

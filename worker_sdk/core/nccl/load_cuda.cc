@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CudaApi over the real runtime. Compiled only where cuda_runtime_api.h is. Uses functions whose
-// binary interface is the same in CUDA 11, 12 and 13. The device's UUID comes from the driver,
-// whose structure does not change between versions as cudaDeviceProp does.
+// CudaApi over the real runtime. Compiled only if cuda_runtime_api.h is there. It uses functions
+// whose binary interface is the same in CUDA 11, 12 and 13. The device's UUID comes from the
+// driver: the runtime's cudaDeviceProp changes between versions.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
@@ -21,7 +21,7 @@ static_assert(kCudaCaptureImplicit == cudaErrorStreamCaptureImplicit);
 cudaStream_t raw(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 cudaEvent_t raw(Event event) { return reinterpret_cast<cudaEvent_t>(event); }
 
-// libcuda.so.1, part of the driver: absent on a machine with no GPU.
+// libcuda.so.1 is part of the driver: a machine without a GPU has none.
 class Driver {
  public:
   Driver() {
@@ -55,8 +55,8 @@ class Driver {
   Uuid uuid_ = nullptr;
 };
 
-// While it lives this thread's calls are not held to be unsafe beside a capture. Without it a query
-// of the watchdog breaks the graph that the program captures in CUDA's strict (default) mode.
+// While it lives, this thread's calls are allowed beside a capture. Without it a query of the
+// watchdog breaks the graph that the program captures in CUDA's strict (default) mode.
 class Relaxed {
  public:
   using Exchange = cudaError_t (*)(cudaStreamCaptureMode*);
@@ -68,7 +68,7 @@ class Relaxed {
 
  private:
   const Exchange exchange_;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then: the one before
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the previous one
 };
 
 #define DDPRUN_CUDA(name, signature) \
@@ -115,7 +115,7 @@ class LoadedCuda : public CudaApi {
   CudaResult stream_is_capturing(Stream stream, bool* is_capturing) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const auto result = cudaStreamIsCapturing(raw(stream), &status);
-    *is_capturing = status != cudaStreamCaptureStatusNone;  // a broken capture, too
+    *is_capturing = status != cudaStreamCaptureStatusNone;  // also true for a broken capture
     return forget(result, cudaErrorStreamCaptureImplicit);
   }
 
@@ -136,7 +136,8 @@ class LoadedCuda : public CudaApi {
     return cudaEventElapsedTime(milliseconds, raw(begin), raw(end));
   }
 
-  // An answer that is no failure: else the thread's next user of cudaGetLastError takes it for one.
+  // Clears a result that is an answer, not a failure. Otherwise the thread's next user of
+  // cudaGetLastError takes it for a failure.
   cudaError_t forget(cudaError_t result, cudaError_t answer) {
     if (result == answer) cudaGetLastError();
     return result;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclApi over the real library. Compiled only if nccl.h is there. The header gives the signatures
-// and the constants. The library is the one found at run time, so every function that is younger
-// than kMinVersion is looked up and may be absent.
+// and the constants; the library is the one found at run time. So every function that is newer than
+// kMinVersion is looked up and may be absent.
 #include <nccl.h>
 
 #include <algorithm>
@@ -31,17 +31,17 @@ constexpr ncclDataType_t kE4M3 = ncclFloat8e4m3, kE5M2 = ncclFloat8e5m2;
 constexpr ncclDataType_t kE4M3 = ncclNumTypes, kE5M2 = ncclNumTypes;
 #endif
 
-// bool is uint8 with an operation of its own.
+// bool becomes uint8, with another operation (below).
 ncclDataType_t to_nccl(DType dtype) {
   constexpr std::array kTypes{ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
                               ncclInt8,    ncclUint8,   ncclInt32,   ncclInt64,
                               ncclUint8,   kE4M3,       kE5M2};
   static_assert(kTypes.size() == kNumDTypes);
   const auto at = static_cast<std::size_t>(dtype);
-  return at < kTypes.size() ? kTypes[at] : ncclNumTypes;  // which NCCL refuses
+  return at < kTypes.size() ? kTypes[at] : ncclNumTypes;  // NCCL refuses ncclNumTypes
 }
 
-// A type that is only moved: any library moves bytes.
+// Returns the type of data that is only moved: any library can move bytes.
 ncclDataType_t moved_as(DType dtype) { return size_of(dtype) == 1 ? ncclUint8 : to_nccl(dtype); }
 
 ncclRedOp_t to_nccl(ReduceOp op, DType dtype) {
@@ -57,8 +57,9 @@ Result from_nccl(ncclResult_t result) { return static_cast<Result>(result); }
 ncclComm_t raw(Comm comm) { return reinterpret_cast<ncclComm_t>(comm); }
 cudaStream_t raw(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
-// Not non-blocking: each collective would cost a thread (160 µs against 14), and since NCCL 2.26
-// ncclCommGetAsyncError would free what another thread is using (pytorch#153960).
+// Non-blocking communicators aren't used: each collective would cost a thread (160 µs against 14),
+// and since NCCL 2.26 ncclCommGetAsyncError would free what another thread is using
+// (pytorch#153960).
 constexpr int kBlocking = 1;
 
 // One member per function, with the header's own type.
@@ -75,7 +76,7 @@ class LoadedNccl : public NcclApi {
                                                "; " + version_text(kMinVersion) +
                                                " or later is needed");
     }
-    // It would win over config.blocking.
+    // The environment's value would win over config.blocking.
     ::setenv("NCCL_COMM_BLOCKING", "1", 1);
   }
 
@@ -199,7 +200,7 @@ class LoadedNccl : public NcclApi {
   }
 
  private:
-  // A library that is older than the header reads the fields that it knows.
+  // A library that is older than the header reads only the fields that it knows.
   ncclConfig_t raw_config_of(const NcclConfig& config) {
     ncclConfig_t raw = NCCL_CONFIG_INITIALIZER;
     raw.blocking = kBlocking;
@@ -217,7 +218,7 @@ class LoadedNccl : public NcclApi {
     return raw;
   }
 
-  // For as long as the library: its communicators keep the pointer.
+  // Keeps `name` as long as the library: its communicators keep the pointer.
   const char* kept(const std::string& name) {
     const std::lock_guard lock(mutex_);
     return names_.insert(name).first->c_str();
@@ -233,7 +234,7 @@ class LoadedNccl : public NcclApi {
   const DynamicLibrary library_;
   int version_ = 0;
   std::mutex mutex_;
-  std::set<std::string> names_;  // Guarded by mutex_
+  std::set<std::string> names_;  // guarded by mutex_
   DDPRUN_NCCL_REQUIRED(ncclGetVersion);
   DDPRUN_NCCL_REQUIRED(ncclGetUniqueId);
   DDPRUN_NCCL_REQUIRED(ncclCommInitRankConfig);

@@ -21,10 +21,11 @@ std::string path_of(void* handle, const std::string& fallback) {
   return fallback;
 }
 
-// "libnccl" of "libnccl.so.2".
+// Returns "libnccl" for "libnccl.so.2".
 std::string_view stem_of(std::string_view name) { return name.substr(0, name.find(".so")); }
 
-// "/x/libnccl.so.2", and "/x/libnccl-1a2b3c4d.so.2" as packages rename it; no "libnccl-net.so".
+// True for "/x/libnccl.so.2", and for "/x/libnccl-1a2b3c4d.so.2" as packages rename it; false for
+// "libnccl-net.so".
 bool is_copy(std::string_view path, std::string_view stem) {
   path.remove_prefix(path.rfind('/') + 1);  // npos + 1 is 0
   if (!path.starts_with(stem)) return false;
@@ -38,8 +39,9 @@ bool is_copy(std::string_view path, std::string_view stem) {
   return path.starts_with(".so");
 }
 
-// Paths of what is loaded under one of the names, or under such a name with a hash in it: first
-// come, first. A name with a hash is its soname, too, so dlopen does not find it by the plain one.
+// Returns the paths of libraries that are loaded under one of the names, also with a hash in it, in
+// the order of loading. A name with a hash is the library's soname, too, so dlopen doesn't find it
+// by the plain name.
 std::vector<std::string> loaded_copies(const std::vector<std::string>& names) {
   struct Found {
     const std::vector<std::string>& names;
@@ -74,7 +76,7 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
                       "with LD_PRELOAD=" +
                       chosen + " instead");
     }
-    // No RTLD_DEEPBIND: the library would mix a preloaded malloc with libc's free.
+    // RTLD_DEEPBIND isn't used: the library would mix a preloaded malloc with libc's free.
     if (void* handle = dlopen(chosen, RTLD_NOW | RTLD_LOCAL))
       return {handle, path_of(handle, chosen)};
     throw Error(ErrorCode::kUnsupported, setting + " can't be loaded: " + dlerror());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real CUDA runtime and NCCL, found at run time. Nothing is linked: a program built with these
-// files starts on a machine with no NVIDIA software at all.
+// Finds the real CUDA runtime and NCCL at run time. Nothing is linked: a program built with these
+// files starts on a machine without any NVIDIA software.
 #pragma once
 
 #include <memory>
@@ -11,37 +11,37 @@
 
 namespace ddprun::nccl {
 
-// Search order, each: $DDPRUN_CUDART_LIBRARY / $DDPRUN_NCCL_LIBRARY, the copy that is loaded
-// already (LibTorch's), the dynamic linker's path, the library folder beside the headers of the
-// build. Throws Error(kUnsupported): it was built without the CUDA headers, or a library can't be
-// loaded (with the linker's own words for each try). The same for a missing function, a version
-// before kMinVersion, or $DDPRUN_NCCL_LIBRARY beside another NCCL that is loaded.
+// Load each library from the first of: $DDPRUN_CUDART_LIBRARY / $DDPRUN_NCCL_LIBRARY, the copy that
+// is loaded already (LibTorch's), the dynamic linker's path, the library folder beside the headers
+// of the build. Throw Error(kUnsupported) if built without the CUDA headers, or if a library can't
+// be loaded (with the linker's own words for each try). The same for a missing function, a version
+// before kMinVersion, or $DDPRUN_NCCL_LIBRARY when another NCCL is loaded.
 std::shared_ptr<CudaApi> load_cuda();
 std::shared_ptr<NcclApi> load_nccl();
 
-// A shared library opened at run time.
+// Describes how to find a shared library at run time.
 struct LibrarySearch {
   std::string what;                  // "the CUDA runtime", for messages
   const char* override_variable;     // environment variable with the full path of the file
   std::vector<std::string> names;    // sonames, best first
   std::vector<std::string> folders;  // tried after the dynamic linker's own path
-  bool may_be_second = false;        // two in one process do no harm
+  bool may_be_second = false;        // two copies in one process do no harm
 };
 
-// Stays loaded for the life of the process: NCCL and CUDA run threads and exit handlers of their
-// own.
+// The library stays loaded for the life of the process: NCCL and CUDA run threads and exit handlers
+// of their own.
 class DynamicLibrary {
  public:
-  // The override, else a copy that is loaded already, under the name that a package gave it
-  // ("libcudart-1a2b3c4d.so.12"), too, else a file. Throws Error(kUnsupported) with every path
-  // tried and the dynamic linker's answer; for an override beside another copy that is loaded,
-  // unless may_be_second.
+  // Opens the override, else a copy that is loaded already, also under a package's name for it
+  // ("libcudart-1a2b3c4d.so.12"), else a file. Throws Error(kUnsupported) with every path tried and
+  // the dynamic linker's answer. It also throws for an override when another copy is loaded, unless
+  // may_be_second.
   static DynamicLibrary open(const LibrarySearch& search);
 
-  // nullptr: the library has no such function.
+  // Returns nullptr if the library has no such function.
   void* find(const char* symbol) const;
 
-  // Throws Error(kUnsupported) naming the symbol and the file.
+  // As find(), but throws Error(kUnsupported) naming the symbol and the file.
   void* require(const char* symbol) const;
 
   const std::string& path() const { return path_; }  // of the file that was loaded

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NCCL functions that ddprun uses, as a seam: the real library behind dlopen (load_nccl) or the
-// tests' fake. Needs no NCCL header. Return values are NCCL's own; semantics are its manual's.
+// The NCCL functions that ddprun uses, as an interface. Behind it is the real library, opened by
+// dlopen (load_nccl), or the tests' fake. Needs no NCCL header. Return values are NCCL's own; its
+// manual has the semantics.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ enum class Result : int {
   kInProgress = 7,
 };
 
-// ncclUniqueId: opaque bytes, good for one communicator.
+// ncclUniqueId: opaque bytes, valid for one communicator.
 struct UniqueId {
   static constexpr std::size_t kSizeBytes = 128;
   char bytes[kSizeBytes] = {};
@@ -34,7 +35,7 @@ struct UniqueId {
 using Comm = struct OpaqueComm*;      // ncclComm_t
 using Stream = struct OpaqueStream*;  // cudaStream_t; nullptr: the legacy default stream
 
-// Oldest library that has what NcclCommunicator can't do without (ncclCommSplit).
+// The oldest library that has what NcclCommunicator needs (ncclCommSplit).
 inline constexpr int kMinVersion = 21800;
 
 // NCCL's number (2 * 10000 + minor * 100 + patch) as "2.28.9".
@@ -56,16 +57,16 @@ class NcclApi {
   virtual int config_version() { return version(); }
   virtual Result comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank,
                                 const NcclConfig& config) = 0;
-  // Several ids, each made by its own root (NCCL ≥ 2.23).
+  // comm_init_rank() with several ids, each made by its own root (NCCL ≥ 2.23).
   virtual bool has_init_rank_scalable() = 0;
   virtual Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
                                          int num_ids, const NcclConfig& config) = 0;
-  // The ranks of one color, ordered by key, then by rank, become a communicator with `comm`'s
-  // configuration, which shares nothing with it.
+  // The ranks of one color, ordered by key, then by rank, become a communicator. It has `comm`'s
+  // configuration, and shares nothing with it.
   virtual Result comm_split(Comm comm, int color, int key, Comm* made) = 0;
   // Never blocks. kInProgress: NCCL works on something.
   virtual Result comm_async_error(Comm comm, Result* state) = 0;
-  // Flushes, too.
+  // Also flushes.
   virtual Result comm_destroy(Comm comm) = 0;
   virtual Result comm_abort(Comm comm) = 0;
 
@@ -84,7 +85,7 @@ class NcclApi {
   virtual Result recv(void* output, std::size_t count, DType dtype, int peer, Comm comm,
                       Stream stream) = 0;
 
-  // The operations that this thread starts between them are launched together by group_end.
+  // The operations that this thread starts between these two are launched together by group_end.
   virtual Result group_start() = 0;
   virtual Result group_end() = 0;
 
@@ -100,17 +101,18 @@ class NcclApi {
   virtual std::string last_error(Comm comm) = 0;
 };
 
-// The CUDA runtime functions that the nccl communicator uses, as a seam: the real runtime behind
-// dlopen (load_cuda) or the tests' fake. Needs no CUDA header. Any thread.
+// The CUDA runtime functions that the nccl communicator uses, as an interface. Behind it is the
+// real runtime, opened by dlopen (load_cuda), or the tests' fake. Needs no CUDA header. Any thread.
 using Event = struct OpaqueEvent*;  // cudaEvent_t
 
-// cudaError_t. Only these values are looked at.
+// cudaError_t. Only the values below are checked.
 using CudaResult = int;
 inline constexpr CudaResult kCudaSuccess = 0;
 inline constexpr CudaResult kCudaNotReady = 600;
 inline constexpr CudaResult kCudaCaptureImplicit = 906;
 
-// `device` is the runtime's index; the others act on the calling thread's device, as CUDA's do.
+// `device` is the runtime's index. Functions without it act on the calling thread's device, as
+// CUDA's do.
 class CudaApi {
  public:
   virtual ~CudaApi() = default;
@@ -118,30 +120,30 @@ class CudaApi {
   virtual CudaResult device_count(int* count) = 0;
   virtual CudaResult get_device(int* device) = 0;
   virtual CudaResult set_device(int device) = 0;
-  // The UUID of the device or MIG slice: the same in every process that uses it, on no other
-  // device.
+  // Gives the UUID of the device or MIG slice: the same in every process that uses it, and
+  // different on every other device.
   virtual CudaResult device_uuid(int device, std::string* uuid) = 0;
-  // "0000:3b:00.0": of the GPU, so the slices of one have the same.
+  // Gives "0000:3b:00.0", the GPU's; so all slices of a GPU have the same.
   virtual CudaResult device_pci_bus_id(int device, std::string* bus_id) = 0;
-  // major.minor, as 9.0 of an H100.
+  // Gives major.minor, for example 9.0 for an H100.
   virtual CudaResult compute_capability(int device, int* major, int* minor) = 0;
 
   virtual CudaResult stream_create_high_priority(Stream* stream) = 0;  // non-blocking flag set
   virtual CudaResult stream_destroy(Stream stream) = 0;
   virtual CudaResult stream_synchronize(Stream stream) = 0;
   virtual CudaResult stream_wait_event(Stream stream, Event event) = 0;
-  // A graph is captured on it: launches there do not run now. kCudaCaptureImplicit: it is the
-  // legacy default stream, and a stream that waits for that one captures.
+  // Tells whether a graph is captured on the stream: launches there do not run now. Returns
+  // kCudaCaptureImplicit for the legacy default stream if a stream that waits for it captures.
   virtual CudaResult stream_is_capturing(Stream stream, bool* is_capturing) = 0;
 
-  // `is_timed`: event_elapsed() takes it. Recording one that isn't costs less.
+  // `is_timed`: event_elapsed() takes the event. An event that isn't timed costs less to record.
   virtual CudaResult event_create(Event* event, bool is_timed) = 0;
   virtual CudaResult event_destroy(Event event) = 0;
   virtual CudaResult event_record(Event event, Stream stream) = 0;
-  // kCudaNotReady: work is still under way. Leaves alone what another thread captures, as do the
-  // two of memory below.
+  // kCudaNotReady: work is still under way. Doesn't disturb another thread's capture, as the two
+  // functions for memory below don't.
   virtual CudaResult event_query(Event event) = 0;
-  // Between two that have passed. Leaves captures alone as well.
+  // Gives the time between two events that have passed. Doesn't disturb captures, either.
   virtual CudaResult event_elapsed(float* milliseconds, Event begin, Event end) = 0;
 
   virtual CudaResult memory_allocate(void** data, std::size_t size_bytes) = 0;

@@ -69,9 +69,9 @@ StreamDrain::End StreamDrain::wait(Stream callers_stream) {
       const std::lock_guard lock(mutex_);
       if (stream_ == nullptr) return after_close_;
       stream = stream_;
-      // Events of a capture can't be asked for, and asking breaks it.
+      // Events of a capture can't be queried, and a query breaks the capture.
       if (is_capturing(stream) || is_capturing(callers_stream)) return End::kUnknown;
-      ++num_recording_;  // it stays there, and the lock isn't held: recording may hang
+      ++num_recording_;  // keeps the stream; the lock isn't held, for recording may hang
     }
     const bool is_recorded = cuda_->event_record(own.get(), stream) == kCudaSuccess &&
                              cuda_->event_record(callers.get(), callers_stream) == kCudaSuccess;
@@ -81,7 +81,7 @@ StreamDrain::End StreamDrain::wait(Stream callers_stream) {
     }
     return is_recorded ? wait_for(own.get(), callers.get()) : End::kUnknown;
   } catch (const std::exception&) {
-    return End::kUnknown;  // no event
+    return End::kUnknown;  // no event could be made
   }
 }
 
@@ -93,7 +93,7 @@ bool StreamDrain::is_capturing(Stream stream) const {
 
 StreamDrain::End StreamDrain::wait_for(Event own, Event callers) {
   const auto longest = Deadline::after(options_.timeout);
-  std::optional<Deadline> last;  // set once nothing can keep the operations but the abort
+  std::optional<Deadline> last;  // set once only the abort can end the operations
   Pause pause;
   for (const Event event : {own, callers}) {
     for (;;) {
@@ -139,7 +139,7 @@ class NcclBuffer : public CommBuffer {
       const auto limit = memory_.drain->limit_of_freeing();
       end = limit ? free_within(*limit, callers) : free_here(callers);
     } catch (const std::exception&) {
-      // The caller's stream can't be told.
+      // The caller's stream is unknown.
     }
     const char* why = nullptr;
     switch (end) {
@@ -166,7 +166,7 @@ class NcclBuffer : public CommBuffer {
   std::size_t size_bytes() const override { return memory_.size_bytes; }
 
  private:
-  // All that freeing needs: a thread that is left behind owns a copy.
+  // All that freeing needs. A thread that is left behind owns a copy.
   struct Memory : BufferMakers {
     std::size_t size_bytes = 0;
     void* data = nullptr;
@@ -220,7 +220,7 @@ class NcclBuffer : public CommBuffer {
   }
 
   StreamDrain::End free_within(Deadline deadline, Stream callers) {
-    // Second owner: the call, which may be left behind.
+    // Shared with the call, which may outlive this function.
     const auto end = std::make_shared<StreamDrain::End>(StreamDrain::End::kUnknown);
     const auto free = [memory = memory_, callers, end] {
       memory.cuda->set_device(memory.device);

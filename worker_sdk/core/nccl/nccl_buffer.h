@@ -17,15 +17,16 @@
 
 namespace ddprun::nccl {
 
-// Waits until a communicator's streams have let go of memory that is about to be freed. Neither
-// ncclMemFree nor the thread that sees an operation fail does. One per communicator. Any thread.
+// Waits until a communicator's streams have finished with memory that is about to be freed. Neither
+// ncclMemFree nor the thread that sees an operation fail waits for that. One per communicator. Any
+// thread.
 class StreamDrain {
  public:
   enum class End {
     kDrained,
     kStillBusy,  // the limit has passed
     kUnknown,  // CUDA doesn't say: a graph is captured, its context is broken, or the process ends
-    kHung,     // left_behind() was called: nothing more is given back
+    kHung,     // left_behind() was called: no more memory is given back
   };
 
   StreamDrain(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
@@ -37,28 +38,29 @@ class StreamDrain {
         caller_(std::move(caller)),
         options_(std::move(options)) {}
 
-  // The communicator's stream is there. Before the first wait().
+  // Sets the communicator's stream. Call it before the first wait().
   void open(Stream stream) {
     const std::lock_guard lock(mutex_);
     stream_ = stream;
   }
 
-  // The communicator is gone; `ended`: so is all that its stream had under way. Waits for calls
-  // that record on the stream, free_timeout at most: then is_hung().
+  // Called when the communicator is gone. `ended`: all that its stream had under way has ended.
+  // Waits for calls that record on the stream, free_timeout at most; after that is_hung() is true.
   void close(bool ended);
 
-  // The calling thread's current stream, for wait(). Throws what the caller's function throws.
+  // Returns the calling thread's current stream, for wait(). Throws what the caller's function
+  // throws.
   Stream callers_stream();
 
-  // Blocks until all that the communicator's stream and `callers` hold now has ended, well or by an
-  // abort. Limit: abort_timeout after the communicator failed, or after `timeout`. The calling
-  // thread's device must be options.device. Never throws.
+  // Blocks until all that the communicator's stream and `callers` hold now has ended, with or
+  // without an abort. The limit is abort_timeout after the communicator failed, or after `timeout`.
+  // The calling thread's device must be options.device. Never throws.
   End wait(Stream callers);
 
-  // After a failure the device may hang: when to leave behind the thread that frees memory, what
-  // wait() needs included. nullopt: nothing has failed.
+  // After a failure the device may hang. Returns the time at which to leave behind the thread that
+  // frees memory, including the time of wait(). nullopt: nothing has failed.
   std::optional<Deadline> limit_of_freeing() const;
-  // It was: the device hangs. Bounds the process' exit, too.
+  // Called when that thread was left behind: the device hangs. Bounds the process' exit, too.
   void left_behind();
 
   bool is_hung() const {
@@ -72,9 +74,9 @@ class StreamDrain {
 
   // Constant after construction.
   const std::shared_ptr<CudaApi> cuda_;
-  const std::shared_ptr<EventPool> events_;     // second owner: the communicator
-  const std::shared_ptr<Failure> failure_;      // likewise
-  const std::shared_ptr<CallerStream> caller_;  // likewise
+  const std::shared_ptr<EventPool> events_;     // shared with the communicator
+  const std::shared_ptr<Failure> failure_;      // shared with the communicator
+  const std::shared_ptr<CallerStream> caller_;  // shared with the communicator
   const NcclOptions options_;
 
   mutable std::mutex mutex_;
@@ -85,7 +87,7 @@ class StreamDrain {
   std::condition_variable recorded_;
 };
 
-// A buffer is made and freed with these. Second owner of the four: the communicator.
+// The objects that make and free a buffer. The first four are shared with the communicator.
 struct BufferMakers {
   std::shared_ptr<CudaApi> cuda;
   std::shared_ptr<NcclApi> nccl;
@@ -95,12 +97,12 @@ struct BufferMakers {
   int rank = 0;
 };
 
-// The calling thread's device must be `makers.device`. Registration that NCCL refuses only costs
-// speed. Throws Error(kResourceExhausted) when the device is full. The buffer's end frees it when
-// nothing uses it any more: see StreamDrain::wait. If that can't be had, the buffer stays
-// allocated, with a warning. After the communicator failed, the limit is
+// The calling thread's device must be `makers.device`. If NCCL refuses the registration, only speed
+// is lost. Throws Error(kResourceExhausted) when the device is full. The buffer's destructor frees
+// it when nothing uses it any more: see StreamDrain::wait. If that can't be reached, the buffer
+// stays allocated, with a warning. After the communicator failed, the limit is
 // StreamDrain::limit_of_freeing. The first buffer that the device doesn't take back in that time
-// leaves the others where they are. Before a failure cudaFree has no limit.
+// leaves the others allocated, too. Before a failure cudaFree has no limit.
 std::unique_ptr<CommBuffer> make_nccl_buffer(const BufferMakers& makers, std::size_t size_bytes);
 
 }  // namespace ddprun::nccl

@@ -48,7 +48,7 @@ class NcclWork : public Work {
   struct Context {
     std::shared_ptr<CudaApi> cuda;
     std::shared_ptr<Failure> failure;
-    std::shared_ptr<CallerStream> caller;  // second owner: the communicator
+    std::shared_ptr<CallerStream> caller;  // shared with the communicator
     int device = 0;
     int rank = 0;
     bool blocking_wait = false;
@@ -63,7 +63,7 @@ class NcclWork : public Work {
     if (operation_->poll() == Operation::State::kFailed) context_.failure->throw_if_set();
     bool captures = false;
     context_.cuda->stream_is_capturing(context_.caller->on(context_.device), &captures);
-    if (operation_->is_captured() && !captures) return;  // replays are ordered by where they run
+    if (operation_->is_captured() && !captures) return;  // its replay's stream orders it
     if (captures && !operation_->is_captured()) {
       throw rank_error(
           ErrorCode::kInvalidArgument, context_.rank, operation_->name(),
@@ -88,12 +88,12 @@ class NcclWork : public Work {
   }
 
   const Context context_;
-  const std::shared_ptr<Operation> operation_;  // second owner: the watchdog
+  const std::shared_ptr<Operation> operation_;  // shared with the watchdog
 };
 
 class NcclCommunicator : public Communicator {
  public:
-  // Takes `comm`. Errors begin with the group.
+  // Takes over `comm`. Errors begin with the group's name.
   static std::unique_ptr<Communicator> over(std::shared_ptr<CudaApi> cuda,
                                             const std::shared_ptr<NcclApi>& nccl,
                                             const NcclOptions& options, Comm comm) {
@@ -102,7 +102,7 @@ class NcclCommunicator : public Communicator {
       return std::unique_ptr<NcclCommunicator>(
           new NcclCommunicator(std::move(cuda), nccl, options, gate));
     } catch (const Error& error) {
-      // A watchdog that was there has ended the communicator already. Then nothing is left here.
+      // If there was a watchdog, it has ended the communicator already, and nothing is left here.
       if (const Comm left = gate->take(Deadline::after(milliseconds(0)))) {
         abort_comm(nccl, left, options, Deadline::after(options.abort_timeout));
       }
@@ -324,7 +324,7 @@ class NcclCommunicator : public Communicator {
   using Launch = std::function<Result(Comm comm, Stream stream)>;
   using OperationPtr = std::shared_ptr<Operation>;
 
-  // The operation that a call asks for. In a group it is started later.
+  // The operation that a call asks for. A group starts it later.
   struct Asked {
     OperationFacts facts;
     CallOptions options;
@@ -350,12 +350,12 @@ class NcclCommunicator : public Communicator {
     if (freed || !has_ended) return;
     log_warning("rank ", options_.rank, ": device ", options_.device,
                 " does not take back what the communicator had on it; left behind");
-    // The device of a healthy process may be busy with other work: cudaFree waits for that.
+    // In a healthy process the device may be busy with other work, which cudaFree waits for.
     if (failure_->is_set()) drain_->left_behind();
   }
 
-  // Launches the operations together on our stream behind the caller's, and watches them from
-  // before their start. At least one.
+  // Launches the operations together on this communicator's stream, after the caller's work. The
+  // watchdog watches them from before their start. There is at least one.
   std::vector<OperationPtr> start(std::span<const Asked> asked) {
     const OneCaller::Inside inside(caller_thread_);
     std::lock_guard lock(launch_mutex_);
@@ -365,7 +365,7 @@ class NcclCommunicator : public Communicator {
       DeviceGuard guard(*cuda_, options_.device, options_.rank);
       return start_on_device(asked, captured);
     } catch (const Error& error) {
-      fail(error);  // whatever it was: this rank is out of step with the others now
+      fail(error);  // whatever the error is, this rank is now out of step with the others
     }
   }
 
@@ -397,7 +397,8 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // An operation that the watchdog watches. It counts it at its end, and sees if CUDA hangs.
+  // Makes an operation that the watchdog watches. The watchdog counts it at its end, and notices if
+  // CUDA hangs.
   OperationPtr watched(const Asked& asked) {
     OperationFacts facts = asked.facts;
     facts.sequence = num_operations_ + 1;
@@ -421,20 +422,21 @@ class NcclCommunicator : public Communicator {
     return std::make_shared<NcclWork>(std::move(context), std::move(operation));
   }
 
-  // Starts it, and waits for it unless async; null in a group, where it starts at the end.
+  // Starts the operation, and waits for it unless async. Returns null in a group, which starts it
+  // at its end.
   template <typename L>
   WorkPtr start_work(const OperationFacts& facts, const CallOptions& options, const L& launch) {
     if (is_grouping_) {
       grouped_.push_back({facts, options, launch});
       return nullptr;
     }
-    const Asked asked{facts, options, std::cref(launch)};  // without memory of its own
+    const Asked asked{facts, options, std::cref(launch)};  // std::cref: needs no memory
     WorkPtr work = work_of(start({&asked, 1}).front());
     if (!options.async) work->wait();
     return work;
   }
 
-  // nccl::split_comm, before which no operation starts here; a failure is set and thrown.
+  // Calls nccl::split_comm; no operation starts here before its end. It sets and throws a failure.
   Comm split_comm(const SplitPart& part) {
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
@@ -446,7 +448,7 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // Launches all inside the gate, several as one group; a failure is set and thrown.
+  // Launches all operations inside the gate, several as one group. It sets and throws a failure.
   void call_nccl(const std::vector<OperationPtr>& operations, std::span<const Asked> asked) {
     std::optional<Error> error;
     {
@@ -463,7 +465,7 @@ class NcclCommunicator : public Communicator {
         if (result != Result::kSuccess) refused = i;
       }
       if (is_group &&
-          has_begun) {  // where a launch was refused, it launches nothing and says the same
+          has_begun) {  // after a refused launch it launches nothing and returns the same error
         const Result ended = nccl_->group_end();
         if (result == Result::kSuccess) result = ended;
       }
@@ -484,7 +486,7 @@ class NcclCommunicator : public Communicator {
     throw Error(error);
   }
 
-  // Whether `what` becomes part of a CUDA graph. Throws Error(kInvalidArgument) where it would
+  // Returns whether `what` becomes part of a CUDA graph. Throws Error(kInvalidArgument) if it would
   // break one.
   bool is_captured(std::string_view what) const {
     bool callers = false;
@@ -504,7 +506,7 @@ class NcclCommunicator : public Communicator {
     return callers;
   }
 
-  // Throws Error(kInvalidArgument) where `operation`, which waits on the host, would be captured or
+  // Throws Error(kInvalidArgument) if `operation`, which waits on the host, would be captured or
   // part of a group.
   void refuse_on_host(const char* operation) const {
     if (is_grouping_) throw refused(operation, "it can't be part of a group");
@@ -513,18 +515,19 @@ class NcclCommunicator : public Communicator {
                   "the caller's stream captures a CUDA graph, and this waits on the host");
   }
 
-  // The watchdog has taken the ncclComm_t.
+  // Called when the watchdog has taken the ncclComm_t.
   [[noreturn]] void throw_gone() {
     failure_->throw_if_set();
     throw rank_error(ErrorCode::kAborted, options_.rank, "the communicator is being destroyed");
   }
 
-  // The same, with the group before its text.
+  // Returns the same error, with the group's name before its text.
   Error in_group(const Error& error) const {
     return {error.code(), options_.group.prefix() + error.what()};
   }
 
-  // Error(kInvalidArgument), with the group, this rank and the operation's name before `problem`.
+  // Returns Error(kInvalidArgument), with the group, this rank and the operation's name before
+  // `problem`.
   template <typename... Problem>
   Error refused(std::string_view operation, const Problem&... problem) const {
     return in_group(
@@ -569,7 +572,7 @@ class NcclCommunicator : public Communicator {
     if (options.tag != 0) throw refused(operation, "NCCL's messages have no tags");
   }
 
-  // `whole` is size() parts; sharing memory is allowed if `part` is this rank's own in `whole`.
+  // `whole` has size() parts. `part` may share memory with this rank's own part of `whole`.
   void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const {
     const std::string problem = parts_problem(part, whole, options_.rank, options_.size);
     if (!problem.empty()) throw refused(operation, problem);
@@ -590,18 +593,18 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<CudaApi> cuda_;
   const std::shared_ptr<NcclApi> nccl_;
   const NcclOptions options_;
-  const std::shared_ptr<Failure> failure_;      // second owner: each Work
-  const std::shared_ptr<CommGate> gate_;        // second owners: the watchdog, each CommBuffer
-  const std::shared_ptr<EventPool> events_;     // second owner: each operation
-  const std::shared_ptr<CallerStream> caller_;  // second owners: each Work, drain_
-  const std::shared_ptr<StreamDrain> drain_;    // second owner: each CommBuffer
-  const std::uint32_t number_;                  // of this communicator in the flight recorder
-  const bool locks_launches_;                   // DeviceLaunchLock
+  const std::shared_ptr<Failure> failure_;      // shared with each Work
+  const std::shared_ptr<CommGate> gate_;        // shared with the watchdog and each CommBuffer
+  const std::shared_ptr<EventPool> events_;     // shared with each operation
+  const std::shared_ptr<CallerStream> caller_;  // shared with each Work and drain_
+  const std::shared_ptr<StreamDrain> drain_;    // shared with each CommBuffer
+  const std::uint32_t number_;                  // this communicator's number in the flight recorder
+  const bool locks_launches_;                   // a launch takes a DeviceLaunchLock
   Stream stream_ = nullptr;
-  Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
+  Event caller_ready_ = nullptr;    // recorded after the caller's work when an operation starts
   void* barrier_memory_ = nullptr;  // one element on the device
 
-  // Caller's thread only.
+  // Used on the caller's thread only.
   std::map<std::string, int> num_splits_;  // by name
   OneCaller caller_thread_;
   bool is_grouping_ = false;  // inside group()

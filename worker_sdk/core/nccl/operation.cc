@@ -79,13 +79,14 @@ Operation::State Operation::poll() {
     failure_->set(Error(ErrorCode::kSystem, name() + ": " + cuda_->error_text(result)));
     return state_ = State::kFailed;
   }
-  // Set before the abort begins: unset now means that the event passed because the work was done.
+  // The failure is set before the abort begins. If it is unset now, the event passed because the
+  // work was done.
   return state_ = failure_->is_set() ? State::kFailed : State::kDone;
 }
 
 void wait_on_host(Operation& operation, const Failure& failure) {
   using std::chrono::microseconds;
-  constexpr int kNumYields = 64;  // a short operation ends within these
+  constexpr int kNumYields = 64;  // a short operation ends within this many
   constexpr microseconds kLongestPause{1'000};
   microseconds pause{20};
   for (int round = 0;; ++round) {

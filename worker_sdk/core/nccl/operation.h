@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One NCCL operation under way, as the launching thread, the watchdog and its Work share it.
+// One NCCL operation under way, shared by the launching thread, the watchdog and its Work.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@
 
 namespace ddprun::nccl {
 
-// Poll pauses that grow: NCCL and CUDA can be asked, but offer nothing to wait on with a deadline.
+// Pauses of growing length between polls: NCCL and CUDA offer no wait with a deadline.
 class Pause {
  public:
-  // Sleeps, 20 µs the first time, at most 5 ms; not beyond the deadline.
+  // Sleeps 20 µs the first time, later at most 5 ms, and never beyond the deadline.
   void take(Deadline deadline) {
     std::this_thread::sleep_for(std::min<Clock::duration>(next_, deadline.remaining()));
     next_ = std::min<Clock::duration>(next_ * 2, std::chrono::milliseconds(5));
@@ -33,27 +33,27 @@ class Pause {
   Clock::duration next_ = std::chrono::microseconds(20);
 };
 
-// Which CUDA stream is the caller's: operations run behind it, results are handed to it. One per
+// The caller's CUDA stream: operations run after its work, and results are handed to it. One per
 // communicator. Any thread.
 class CallerStream {
  public:
   // Empty: none is known yet.
   explicit CallerStream(CurrentStream current) : current_(std::move(current)) {}
 
-  // No effect where one is known.
+  // Sets the caller's stream; no effect if one is known.
   void follow(const CurrentStream& current) {
     const std::lock_guard lock(mutex_);
     if (!current_) current_ = current;
   }
 
-  // Empty where none is known.
+  // Returns an empty function if none is known.
   CurrentStream current() const {
     const std::lock_guard lock(mutex_);
     return current_;
   }
 
-  // The calling thread's on `device`; nullptr, the legacy default stream, where none is known.
-  // Throws what the function throws.
+  // Returns the calling thread's stream on `device`; nullptr, the legacy default stream, if none is
+  // known. Throws what the function throws.
   Stream on(int device) const {
     const CurrentStream stream = current();
     return stream ? static_cast<Stream>(stream(device)) : nullptr;
@@ -86,7 +86,7 @@ class EventPool {
     free_.push_back(event);
   }
 
-  // Destroys those that are free. The pool's end does the same, unless leave() was called: the
+  // Destroys the free events. The destructor does the same, unless leave() was called because the
   // device may hang.
   void clear();
 
@@ -101,16 +101,16 @@ class EventPool {
   const bool is_timed_;
   std::mutex mutex_;
   std::vector<Event> free_;  // Guarded by mutex_
-  bool is_left_ = false;     // likewise
+  bool is_left_ = false;     // guarded by mutex_
 };
 
-// An operation is done only when its event has passed while the communicator was still whole. An
-// abort lets the event pass as well, with garbage in the buffer.
+// An operation is done only when its event has passed while the communicator was still healthy. An
+// abort also lets the event pass, with garbage in the buffer.
 class Operation {
  public:
   enum class State { kPending, kDone, kFailed };
 
-  // Shared owners: pool and failure belong to the communicator, operations may outlive it.
+  // Pool and failure are shared with the communicator; operations may outlive it.
   Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
             std::shared_ptr<Failure> failure, const OperationFacts& facts,
             std::chrono::milliseconds timeout, FlightRecorder::Ticket ticket = 0);
@@ -124,26 +124,28 @@ class Operation {
   std::uint64_t seq() const { return facts_.sequence; }
   const OperationFacts& facts() const { return facts_; }
   FlightRecorder::Ticket ticket() const { return ticket_; }
-  // "operation 12, all_reduce of 256 float32 sum". Made when it is asked for: as long as a launch.
+  // Returns "operation 12, all_reduce of 256 float32 sum". Building it takes as long as a launch,
+  // so call it only when needed.
   std::string name() const;
   Event event() const { return event_; }
-  // The event to be recorded before the operation. Null: the operation isn't measured.
+  // Returns the event to be recorded before the operation. Null: the operation isn't measured.
   Event begin() const { return begin_; }
   Clock::time_point started() const { return started_; }
   Deadline deadline() const { return deadline_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // The event has been recorded behind the operation; before this it says nothing.
+  // Says that the event has been recorded after the operation; before this the event means nothing.
   void mark_launched() { launched_.store(true, std::memory_order_release); }
 
-  // It is part of a CUDA graph: done, as far as anybody waits for it.
+  // Says that it is part of a CUDA graph. It then counts as done for those that wait for it.
   void mark_captured();
   bool is_captured() const { return captured_.load(std::memory_order_acquire); }
 
-  // How long it took on the device once it is done, with its wait for other ranks. 0: not measured.
+  // Returns its time on the device once it is done, its wait for other ranks included. 0: not
+  // measured.
   std::chrono::nanoseconds device_time() const;
 
-  // Looks at the event. A CUDA error sets the communicator's failure. Any thread.
+  // Checks the event. A CUDA error sets the communicator's failure. Any thread.
   State poll();
 
  private:

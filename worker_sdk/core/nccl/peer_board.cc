@@ -8,7 +8,7 @@
 namespace ddprun::nccl {
 
 void PeerBoard::post_gave_up(std::string_view reason) {
-  // Absent matches an empty `expected`: only the first one is stored.
+  // An absent key matches an empty `expected`, so only the first value is stored.
   store_.compare_set(prefix_ + "gave_up", "", std::to_string(rank_) + " " + std::string(reason));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of one communicator's ranks through the store when something is wrong. In a healthy run
-// nothing here is called.
+// Messages of one communicator's ranks through the store after something went wrong. A healthy run
+// calls nothing here.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,21 @@ struct PeerNotice {
 // Each call is O(1) store requests and throws what the store throws. One thread at a time.
 class PeerBoard {
  public:
-  // `prefix`: this communicator's key space.
+  // `prefix` starts this communicator's keys.
   PeerBoard(store::Store& store, std::string prefix, int rank, int size)
       : store_(store), prefix_(std::move(prefix)), rank_(rank), size_(size) {}
 
-  // The first rank to give up is the one that the others name; later notices change nothing.
+  // Only the first rank that gives up is recorded, and named by the others; later calls change
+  // nothing.
   void post_gave_up(std::string_view reason);
   std::optional<PeerNotice> gave_up();
 
-  // "This rank waits in operation `seq`."
+  // Says: "This rank waits in operation `seq`."
   void post_waiting(std::uint64_t seq) {
     store_.append(waiting_key(seq), std::to_string(rank_) + " ");
   }
 
-  // The ranks that have not said so for `seq`.
+  // Returns the ranks that have not said so for `seq`.
   std::vector<int> not_waiting(std::uint64_t seq);
 
  private:
@@ -48,7 +49,7 @@ class PeerBoard {
   const int size_;
 };
 
-// "3", "3, 5 and 6", "0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
+// Returns "3", "3, 5 and 6", or "0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
 std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace ddprun::nccl

@@ -14,9 +14,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kBusyInterval{10};     // with operations under way
-constexpr milliseconds kIdleInterval{100};    // NCCL's asynchronous errors come without any, too
-constexpr milliseconds kStoreTimeout{2'000};  // a question and its answer, with the connection
+constexpr milliseconds kBusyInterval{10};     // while operations are under way
+constexpr milliseconds kIdleInterval{100};    // NCCL may report an error even without operations
+constexpr milliseconds kStoreTimeout{2'000};  // limit of a request, connecting included
 constexpr int kMostLeftBehind = 3;            // connections whose store did not answer
 
 std::string name_of(const Operation* oldest) {
@@ -122,7 +122,7 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
 }
 
 void Watchdog::check_async_error() {
-  const CommGate::Pass pass(*gate_, CommGate::IfBusy::kTurnBack);  // the next look comes soon
+  const CommGate::Pass pass(*gate_, CommGate::IfBusy::kTurnBack);  // another check comes soon
   if (pass.comm() == nullptr) return;
   Result state = Result::kInProgress;
   const Result result = nccl_->comm_async_error(pass.comm(), &state);
@@ -143,7 +143,7 @@ void Watchdog::check_peers(const Operation* oldest) {
   if (now < next_peer_check_) return;
   if (!has_graphs_ && now - oldest->started() < options_.peer_check_interval) return;
   next_peer_check_ = now + options_.peer_check_interval;
-  // Second owner: the call, which may be left behind.
+  // Shared with the call, which may outlive this function.
   const auto notice = std::make_shared<std::optional<PeerNotice>>();
   const auto look = [notice](PeerBoard& board) { *notice = board.gave_up(); };
   if (ask(Deadline::after(store_limit()), look)) return;
@@ -159,7 +159,7 @@ Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
     return rank_error(ErrorCode::kTimeout, options_.rank, message, more);
   };
   if (!options_.connect_store) return timeout("");
-  // Second owner: the call, which may be left behind.
+  // Shared with the call, which may outlive this function.
   const auto missing = std::make_shared<std::vector<int>>();
   const auto grace = options_.missing_ranks_grace;
   const auto limit = earlier(Deadline::after(grace + store_limit()), latest);
@@ -167,7 +167,7 @@ Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
     board.post_waiting(seq);
     const auto deadline = earlier(Deadline::after(grace), latest);
     *missing = board.not_waiting(seq);
-    // The others' deadlines pass at about the same time as ours.
+    // The other ranks' deadlines pass at about the same time as this rank's.
     while (!missing->empty() && !deadline.expired()) {
       std::this_thread::sleep_for(
           std::min<Clock::duration>(milliseconds(100), deadline.remaining()));
@@ -181,8 +181,8 @@ Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
 }
 
 void Watchdog::tell_peers() {
-  // Tells of a lost peer, too: NCCL shows it only to the ranks that were connected with it. If the
-  // news came from the board, the first notice stays.
+  // Tells of a lost peer, too: NCCL shows it only to the ranks that were connected with it. If this
+  // rank knows it from the board, the first notice stays.
   const auto error = failure_->get();
   if (!error) return;
   ask(earlier(Deadline::after(store_limit()), end_of_telling(failed_since())),
@@ -229,7 +229,7 @@ bool Watchdog::end_comm() {
   const bool failed = failure_->is_set();
   const auto last = failed ? end_of_abort() : Deadline::after(options_.destroy_timeout);
   const auto begun = Clock::now();
-  // A thread inside NCCL may come back. An abort beside it would free what it is using.
+  // A thread inside NCCL may return. An abort beside it would free what it is using.
   const Comm comm = gate_->take(Deadline::after(last.remaining() * 3 / 4));
   if (comm == nullptr) {
     hung(options_, "a call that is inside NCCL", begun);
@@ -250,13 +250,13 @@ milliseconds Watchdog::store_limit() const {
 }
 
 Deadline Watchdog::end_of_abort() const {
-  // The later one where this process was stopped, or had no CPU.
+  // The later time counts if this process was stopped, or had no CPU.
   return Deadline(std::max(failed_since() + options_.abort_timeout, Clock::now() + for_abort()));
 }
 
 std::optional<std::string> Watchdog::ask(Deadline deadline, std::function<void(PeerBoard&)> call) {
   if (!talk_ || !options_.connect_store) return "it is gone";
-  // Second owner: the call, which may be left behind.
+  // Shared with the call, which may outlive this function.
   const auto problem = std::make_shared<std::string>();
   const auto body = [problem, talk = talk_, options = options_, call = std::move(call)] {
     try {

@@ -23,13 +23,13 @@ namespace {
 
 using Kind = Compression::Kind;
 
-// The hooks work on float32 in the memory of the CPU. Buckets of other dtypes are averaged as they
-// are.
+// The hooks work on float32 in the memory of the CPU. Buckets of other dtypes are averaged
+// uncompressed.
 
-// Half the bytes: average = cast⁻¹(all_reduce(cast(gradient))). The host communicator sums as
-// float32 and rounds once; a gradient beyond float16's ±65504 becomes infinite. Same as PyTorch's
-// fp16_compress_hook and bf16_compress_hook. If the communicator narrows by itself, it works on the
-// gradients' own memory and casts only what travels, a piece at a time.
+// Sends half the bytes: average = cast⁻¹(all_reduce(cast(gradient))). The host communicator sums as
+// float32 and rounds once; a gradient beyond float16's ±65504 becomes infinite. It is the same as
+// PyTorch's fp16_compress_hook and bf16_compress_hook. If the communicator narrows by itself, it
+// works on the gradients' own memory and casts only what is sent, a piece at a time.
 class CastHook : public CommHook {
  public:
   explicit CastHook(DType wire) : wire_(wire) {
@@ -73,11 +73,11 @@ class CastHook : public CommHook {
   hooks::Buffers buffers_;  // by bucket; empty: the communicator narrows by itself
 };
 
-// A quarter of the bytes: 8 bit integers, each block of 256 with a scale. Sums of different scales
-// are no 8 bit integers, so all ranks' codes are gathered and each rank adds them up. average = Σ
-// scale · code / world size, in float32, in the order of the ranks. A rank receives 1.016 bytes per
-// element from each other one; a float32 all-reduce is about 8 in all. Non-finite gradients make
-// their block's average NaN.
+// Sends a quarter of the bytes: 8 bit integers, each block of 256 with a scale. Sums of different
+// scales are no 8 bit integers, so all ranks' codes are gathered and each rank adds them up.
+// average = Σ scale · code / world size, in float32, in the order of the ranks. A rank receives
+// 1.016 bytes per element from each other rank; a float32 all-reduce receives about 8 in all.
+// Non-finite gradients make their block's average NaN.
 class Int8Hook : public CommHook {
  public:
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override {
@@ -108,7 +108,7 @@ class Int8Hook : public CommHook {
   }
 
  private:
-  // Scales, then codes.
+  // Returns the bytes of a rank's part: the scales, then the codes.
   static std::size_t part_bytes(const GradBucket& bucket) {
     return hooks::num_int8_blocks(bucket.view.count) * sizeof(float) + bucket.view.count;
   }
@@ -116,10 +116,11 @@ class Int8Hook : public CommHook {
   hooks::Buffers buffers_;  // by bucket: all ranks' parts
 };
 
-// As integers magnitudes have the order of the numbers, with NaN above infinity.
+// Magnitudes compared as integers have the order of the numbers, with NaN above infinity.
 std::uint32_t magnitude(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
 
-// Calls take(index) for the `num_taken` largest of `values`, in order. `scratch` is changed.
+// Calls take(index) for the `num_taken` largest of `values`, in ascending index order. `scratch` is
+// changed.
 template <typename Take>
 void take_largest(const float* values, std::size_t count, std::size_t num_taken,
                   std::vector<std::uint32_t>& scratch, const Take& take) {
@@ -142,11 +143,12 @@ void take_largest(const float* values, std::size_t count, std::size_t num_taken,
   }
 }
 
-// Only the largest gradients travel; the others are kept, added up, until they are large. A bucket
-// has n elements, with `sum` = gradient + error. The k = max(1, ratio · n rounded) elements of
-// `sum` that have the largest magnitude go to all ranks. Among equal ones the first go; NaN is
-// largest. Each goes as a float and a 32 bit index: 8 · k bytes. `error` = sum without them.
-// `average` = what all ranks sent, added up in the order of the ranks, divided by the world size.
+// Only the largest gradients travel; the others are kept and added up until they are large. A
+// bucket has n elements, with `sum` = gradient + error. The k = max(1, ratio · n rounded) elements
+// of `sum` with the largest magnitude go to all ranks. Among equal ones the first go; NaN is
+// largest. Each goes as a float and a 32 bit index: 8 · k bytes. `error` = `sum` without the sent
+// elements. `average` = all ranks' sent elements, added up in the order of the ranks, divided by
+// the world size.
 class TopKHook : public hooks::FeedbackHook {
  public:
   TopKHook(double ratio, std::uint64_t start_iteration)
@@ -204,7 +206,7 @@ class TopKHook : public hooks::FeedbackHook {
     return {};
   }
 
-  // "topk.iterations" and "error.NAME".
+  // Returns "topk.iterations" and "error.NAME".
   std::vector<HookTensor> state() override {
     std::vector<HookTensor> state{iterations("topk")};
     errors_.append_state(state);

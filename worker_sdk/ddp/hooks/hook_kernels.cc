@@ -9,10 +9,10 @@
 namespace ddprun::hooks {
 namespace {
 
-constexpr float kSmallest = 1e-36F;  // 127 / a must be finite
+constexpr float kSmallest = 1e-36F;  // smaller blocks are all zero, for 127 / a must be finite
 constexpr std::uint32_t kInfinityBits = 0x7f800000;
 
-// As integers magnitudes have the order of the numbers, with NaN above infinity.
+// Magnitudes compared as integers have the order of the numbers, with NaN above infinity.
 std::uint32_t largest_magnitude(const float* values, std::size_t count) {
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -21,14 +21,15 @@ std::uint32_t largest_magnitude(const float* values, std::size_t count) {
   return largest;
 }
 
-// To the nearest, for |value| < 2^22: the sum has no room for a fraction. A loop over std::rint
-// would call the C library for each element.
+// Rounds to the nearest integer, for |value| < 2^22: the sum has no room for a fraction. A loop
+// over std::rint would call the C library for each element.
 float round_to_even(float value) {
   constexpr float kNoFraction = 12582912;  // 1.5 · 2^23
   return (value + kNoFraction) - kNoFraction;
 }
 
-// In lanes that the compiler can keep in vector registers; it may not change the order of sums.
+// Sums use this many lanes, which the compiler can keep in vector registers; it may not reorder
+// sums.
 constexpr std::size_t kLanes = 16;
 
 float dot(const float* a, const float* b, std::size_t count) {
@@ -48,7 +49,7 @@ void add_scaled(float* to, float factor, const float* from, std::size_t count) {
 }
 
 float length_of(const float* vector, std::size_t count) {
-  double sum = 0;  // squares of small gradients are below float32's range
+  double sum = 0;  // float64, for squares of small gradients are below float32's range
   for (std::size_t i = 0; i < count; ++i) {
     sum += static_cast<double>(vector[i]) * static_cast<double>(vector[i]);
   }
@@ -59,14 +60,14 @@ void scale_to_unit(float* vector, std::size_t length, float norm) {
   for (std::size_t i = 0; i < length; ++i) vector[i] /= norm;
 }
 
-// False where nothing but rounding errors is left of it.
+// Returns false if only rounding errors are left of the vector.
 bool make_orthogonal(float* vectors, std::size_t number, std::size_t length) {
   constexpr float kNothing = 1e-5F;
   float* const vector = vectors + number * length;
   float norm = length_of(vector, length);
   if (!(norm > 0)) return std::isnan(norm);
   scale_to_unit(vector, length, norm);
-  // Twice: after the first time what is left may be far from orthogonal.
+  // It runs twice: after the first pass the vector may still be far from orthogonal.
   for (int pass = 0; pass < 2 && number > 0; ++pass) {
     for (std::size_t before = 0; before < number; ++before) {
       const float* const other = vectors + before * length;

@@ -12,9 +12,9 @@
 namespace ddprun {
 namespace {
 
-// A matrix is compressed only where that makes it more than so many times smaller.
+// A matrix is compressed only if that makes it more than this many times smaller.
 constexpr double kMinCompressionRate = 2;
-constexpr std::uint64_t kSeed = 0;  // of the first Q; the same on all ranks
+constexpr std::uint64_t kSeed = 0;  // for the first Q; the same on all ranks
 
 float* floats_of(CommBuffer& buffer) { return static_cast<float*>(buffer.data()); }
 
@@ -52,7 +52,7 @@ class PowerSgdHook : public hooks::FeedbackHook {
     return {};
   }
 
-  // "powersgd.iterations", "powersgd.q.NAME" ([rank, columns], the same on all ranks),
+  // Returns "powersgd.iterations", "powersgd.q.NAME" ([rank, columns], the same on all ranks) and
   // "error.NAME".
   std::vector<HookTensor> state() override {
     std::vector<HookTensor> state{iterations("powersgd")};
@@ -75,8 +75,8 @@ class PowerSgdHook : public hooks::FeedbackHook {
   // A gradient of a bucket, and its offsets in the bucket's buffers, in elements.
   struct Place {
     GradBucket::Gradient gradient;
-    Matrix* matrix = nullptr;  // null: it travels as it is
-    std::size_t p_begin = 0;   // or where it lies itself
+    Matrix* matrix = nullptr;  // null: it is sent uncompressed
+    std::size_t p_begin = 0;   // or where the uncompressed gradient lies
     std::size_t q_begin = 0;
   };
   struct Plan {
@@ -85,7 +85,7 @@ class PowerSgdHook : public hooks::FeedbackHook {
     std::unique_ptr<CommBuffer> p_buffer, q_buffer;
   };
 
-  // Null: it is not worth it.
+  // Returns null if compression is not worth it.
   Matrix* matrix_of(const GradBucket::Gradient& gradient) {
     if (gradient.shape.size() < 2 || gradient.view.count == 0) return nullptr;
     const auto rows = static_cast<std::size_t>(gradient.shape.front());
@@ -103,7 +103,7 @@ class PowerSgdHook : public hooks::FeedbackHook {
                 .q = std::vector<float>(columns * rank)};
       begin_anew(gradient.parameter, matrix);
     }
-    errors_.prepare(gradient);  // refuses another model
+    errors_.prepare(gradient);  // throws for another model
     return &matrix;
   }
 
@@ -112,7 +112,7 @@ class PowerSgdHook : public hooks::FeedbackHook {
     std::seed_seq seeds{kSeed, static_cast<std::uint64_t>(parameter),
                         static_cast<std::uint64_t>(column)};
     std::mt19937 generator(seeds);
-    // The direction matters, not the distribution: uniform in (−1, 1).
+    // Only the direction matters, not the distribution: values are uniform in (−1, 1).
     for (std::size_t i = 0; i < count; ++i) {
       values[i] = (static_cast<float>(generator() >> 8) + 0.5F) * 0x1p-23F - 1;
     }
@@ -188,7 +188,7 @@ class PowerSgdHook : public hooks::FeedbackHook {
     auto* const values = static_cast<float*>(place.gradient.view.data);
     float* const errors = errors_.of(place.gradient);
     if (!hooks::all_finite(p, size.p_count()) || !hooks::all_finite(q, size.q_count())) {
-      // So it is on every rank: P and Q are the same everywhere.
+      // The case is the same on every rank: P and Q are the same on all.
       std::fill_n(values, place.gradient.view.count, std::numeric_limits<float>::quiet_NaN());
       std::fill_n(errors, place.gradient.view.count, 0.0F);
       return begin_anew(place.gradient.parameter, matrix);

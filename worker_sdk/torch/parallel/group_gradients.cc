@@ -26,7 +26,7 @@ using namespace torch_adapter;
 
 namespace {
 
-// Gradients one after the other, on their way.
+// Gradients that lie one after the other and are being sent.
 struct Bucket {
   at::Tensor memory;
   std::vector<at::Tensor> places;  // by member
@@ -61,18 +61,19 @@ void take_results(const std::vector<at::Tensor>& parameters,
   }
 }
 
-// After an error: their memory is theirs until they have ended, which the error sees to.
+// Called after an error: the buckets' memory is in use until the works have ended, which the error
+// ensures.
 void drain(const std::vector<Bucket>& buckets) {
   for (const Bucket& bucket : buckets) {
     try {
       if (bucket.work) bucket.work->wait();
     } catch (const Error&) {
-      // The same one again.
+      // The same error again.
     }
   }
 }
 
-// Reduces one number over the ranks. `device`: where the communicator wants its buffers.
+// Reduces one number over the ranks. `device` is that of the communicator's buffers.
 double reduced(double value, ReduceOp op, at::Device device, Communicator& group) {
   if (group.size() == 1) return value;
   const at::Tensor number =
@@ -80,14 +81,14 @@ double reduced(double value, ReduceOp op, at::Device device, Communicator& group
   return all_reduced(number, group, op).item<double>();
 }
 
-// The sum of the p-th powers, or the largest absolute value.
+// Returns the sum of the p-th powers, or the largest absolute value.
 double powers(const std::vector<at::Tensor>& gradients, double norm_type) {
   if (gradients.empty()) return 0;
   double total = 0;
   for (const at::Tensor& each : at::_foreach_norm(gradients, norm_type)) {
     const double norm = each.item<double>();
     if (std::isinf(norm_type)) {
-      total = std::max(total, std::isnan(norm) ? INFINITY : norm);  // a maximum loses NaN
+      total = std::max(total, std::isnan(norm) ? INFINITY : norm);  // std::max would lose NaN
     } else {
       total += norm_type == 2 ? norm * norm : std::pow(norm, norm_type);
     }
@@ -125,7 +126,7 @@ void torch_adapter::reduce_gradients(const std::vector<at::Tensor>& parameters, 
 
   std::vector<Bucket> buckets;
   try {
-    // The next bucket is filled while those before it travel.
+    // The next bucket is filled while those before it are being sent.
     for (const std::vector<std::size_t>& members : plan) {
       buckets.push_back(fill(parameters, members));
       if (average.factor != 1) buckets.back().memory.mul_(average.factor);

@@ -15,13 +15,13 @@ namespace {
 
 using torch::nn::Conv2dOptions;
 
-constexpr std::int64_t kChannels = -3;  // of an image, in a batch or alone
+constexpr std::int64_t kChannels = -3;  // dimension of an image's channels, in a batch or alone
 
 at::IntArrayRef padding_of(const Conv2dOptions& options) {
   return *std::get<torch::ExpandingArray<2>>(options.padding());
 }
 
-// `shared`: the channels that the group shares.
+// `shared` is the number of channels that the group shares.
 void check_options(const Conv2dOptions& options, std::int64_t shared, const Communicator& group,
                    const char* what) {
   if (options.groups() != 1 ||

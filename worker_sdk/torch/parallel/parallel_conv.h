@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch::nn::Conv2d, shared by the ranks of a group: by output channels, or by input channels. As
-// parallel_linear.h's layers in all that isn't said here.
+// torch::nn::Conv2d, shared by the ranks of a group: by output channels, or by input channels. In
+// all else its layers are as those of parallel_linear.h.
 #pragma once
 
 #include <torch/nn/options/conv.h>
@@ -9,11 +9,11 @@
 
 namespace ddprun {
 
-// Output: this rank's part of the channels, or with `gather_output` all of them.
+// Its output is this rank's part of the channels, or with `gather_output` all of them.
 class ColumnParallelConv2dImpl : public ParallelLayer {
  public:
   // `options` are the whole layer's. Not collective. Error(kInvalidArgument): channels that the
-  // group can't share evenly. Error(kUnsupported): groups, or padding other than with zeros by a
+  // group can't share evenly. Error(kUnsupported): `groups`, or padding other than zeros in a
   // number of rows and columns.
   ColumnParallelConv2dImpl(const torch::nn::Conv2dOptions& options, Communicator& group,
                            bool gather_output = false);
@@ -26,8 +26,8 @@ class ColumnParallelConv2dImpl : public ParallelLayer {
 };
 TORCH_MODULE(ColumnParallelConv2d);
 
-// Input: this rank's part of the channels, or all of them where it isn't `input_is_parallel`. Bias:
-// whole, added once, after the sum.
+// Its input is this rank's part of the channels, or all of them if not `input_is_parallel`. Every
+// rank has the whole bias, which is added once, after the sum.
 class RowParallelConv2dImpl : public ParallelLayer {
  public:
   RowParallelConv2dImpl(const torch::nn::Conv2dOptions& options, Communicator& group,

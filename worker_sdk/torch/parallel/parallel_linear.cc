@@ -27,7 +27,7 @@ using torch_adapter::sum_scattered;
 
 using MaybeTensor = std::optional<at::Tensor>;
 
-// The rows along the last dimension of a tensor with any number of leading ones.
+// Returns the rows along the last dimension of a tensor with any number of leading ones.
 at::Tensor rows_of(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight) {
@@ -40,7 +40,7 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) 
 
 at::Tensor bias_gradient(const at::Tensor& gradient) { return rows_of(gradient).sum(0); }
 
-// The inputs that get a gradient. Arguments of apply() that are no tensors aren't counted.
+// Which inputs get a gradient. Arguments of apply() that are no tensors aren't counted.
 struct Wanted {
   explicit Wanted(AutogradContext* context)
       : input(context->needs_input_grad(0)),
@@ -49,7 +49,7 @@ struct Wanted {
   const bool input, weight, bias;
 };
 
-// The sum of the input's gradient is under way while the weight's is computed.
+// The input's gradient is summed while the weight's is computed.
 struct ColumnLinear : Function<ColumnLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const MaybeTensor& bias, Communicator* group,
@@ -57,7 +57,7 @@ struct ColumnLinear : Function<ColumnLinear> {
     keep_group(context, group);
     context->saved_data["sequence"] = is_sequence;
     context->saved_data["bias"] = bias.has_value();
-    context->save_for_backward({input, weight});  // of a sequence the part alone
+    context->save_for_backward({input, weight});  // of a sequence only the part is saved
     const at::Tensor whole = is_sequence ? gathered(input, *group) : input;
     return at::linear(whole, weight, bias);
   }
@@ -97,8 +97,8 @@ struct RowLinear : Function<RowLinear> {
     return sum;
   }
 
-  // With a sequence each rank knows only its part's share of the bias' gradient. The sum is under
-  // way while the other gradients are computed.
+  // With a sequence each rank knows only its part's share of the bias' gradient. It is summed while
+  // the other gradients are computed.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     Communicator& group = kept_group(context);
     const Wanted wanted(context);
@@ -134,8 +134,8 @@ void check_last(const at::Tensor& input, std::int64_t size, const char* layer) {
                      ": its last dimension must be ", size));
 }
 
-// As autocast would cast it for a matmul, within the graph. An autograd function sees its tensors
-// before and after, so they must be of one type.
+// Casts a tensor as autocast would for a matmul, within the graph. An autograd function sees its
+// tensors before and after, so they must be of one type.
 at::Tensor in_autocast(const at::Tensor& tensor) {
   const c10::DeviceType device = tensor.device().type();
   if (!at::autocast::is_autocast_enabled(device)) return tensor;
@@ -146,13 +146,13 @@ std::optional<at::Tensor> in_autocast(const std::optional<at::Tensor>& tensor) {
   return tensor ? std::optional(in_autocast(*tensor)) : std::nullopt;
 }
 
-constexpr std::int64_t kWhole = -1;  // instead of a dimension: each rank has all of it
+constexpr std::int64_t kWhole = -1;  // in place of a dimension: each rank has all of it
 
 struct PartOfWhole {
-  at::Tensor part;  // undefined: the layer has none, nor may `whole` be one
+  at::Tensor part;  // undefined: the layer has none, and `whole` must be undefined, too
   at::Tensor whole;
   std::int64_t dim;
-  std::string what;  // in messages
+  std::string what;  // its name in messages
 };
 
 std::string shape_text(const at::Tensor& tensor) {
@@ -172,7 +172,7 @@ void check_shape(const PartOfWhole& each, const Communicator& group) {
                      wanted));
 }
 
-// The whole of a parameter, a copy; undefined where it is.
+// Returns a copy of the whole parameter; undefined if `part` is.
 at::Tensor full_tensor(const at::Tensor& part, std::int64_t dim, Communicator& group) {
   if (!part.defined()) return {};
   const c10::NoGradGuard no_grad;

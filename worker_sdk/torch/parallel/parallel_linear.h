@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch::nn::Linear, shared by the ranks of a group: by output features, or by input features. A
-// column layer's output is a row layer's input, with one sum over the group behind the pair
+// column layer's output is a row layer's input; the pair needs one sum over the group, at its end
 // (docs/tensor-parallel.md).
 #pragma once
 
@@ -19,11 +19,11 @@ namespace ddprun {
 // The common base of the parallel layers.
 class ParallelLayer : public torch::nn::Module, public ShardedLayer {
  public:
-  // This rank's parts of a whole layer's weight and bias (undefined where there is none). Not
-  // collective. Error(kInvalidArgument): another shape; nothing was changed.
+  // Copies this rank's parts from a whole layer's weight and bias (undefined if there is none). Not
+  // collective. Error(kInvalidArgument), without effect: another shape.
   void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
 
-  // The whole layer's, on every rank, without a graph. Collective.
+  // Return the whole layer's weight and bias, on every rank, without a graph. Collective.
   at::Tensor full_weight();
   at::Tensor full_bias();
 
@@ -32,14 +32,14 @@ class ParallelLayer : public torch::nn::Module, public ShardedLayer {
   at::Tensor weight, bias;
 
  protected:
-  // The group shares the weight along `shared_dim`: 0, and the bias, too; or 1, and each rank has
+  // The group shares the weight along `shared_dim`. 0: it shares the bias, too; 1: each rank has
   // the whole bias. `kind` is for messages.
   ParallelLayer(const char* kind, std::int64_t shared_dim, Communicator& group)
       : group_(group), kind_(kind), shared_dim_(shared_dim) {}
 
-  // Undefined numbers. `bias_size` 0: there is none.
+  // Makes parts with undefined values. `bias_size` 0: there is no bias.
   void make_parts(at::IntArrayRef weight_sizes, std::int64_t bias_size);
-  // As LibTorch's functions take one that may be missing.
+  // Returns the bias in the form in which LibTorch's functions take one that may be missing.
   std::optional<at::Tensor> given_bias() const;
 
   Communicator& group_;
@@ -51,26 +51,27 @@ class ParallelLayer : public torch::nn::Module, public ShardedLayer {
 
 // `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws.
 // Every rank draws the whole layer and keeps its part. So with the same seed on all ranks a group
-// of any size begins with the same model, bit for bit. While it is constructed a layer takes its
-// whole memory; `draw` false leaves the weights undefined numbers, until load_full().
+// of any size begins with the same model, bit for bit. During construction a layer takes its whole
+// memory. `draw` false: the weights are undefined until load_full().
 //
-// Forward takes any number of leading dimensions, is collective and, within an Autocast, computes
-// in its type. Gradients of parts are complete after backward; so is the row layer's bias, which is
-// the same on all ranks, as is its gradient. `group` outlives the layer and its graphs. Errors:
-// tensor_parallel.h's. A group of one computes what torch::nn::Linear does. clone() is not offered.
+// Forward takes any number of leading dimensions and is collective. Within an Autocast it computes
+// in the Autocast's type. After backward, gradients of parts are complete. So is the gradient of
+// the row layer's bias; bias and gradient are the same on all ranks. `group` outlives the layer and
+// its graphs. Errors: tensor_parallel.h's. A group of one computes what torch::nn::Linear does.
+// clone() is not offered.
 
 struct ColumnParallelOptions {
-  std::int64_t in_features = 0, out_features = 0;  // of the whole layer
+  std::int64_t in_features = 0, out_features = 0;  // the whole layer's
   bool bias = true;
   bool gather_output = false;  // every rank gets the whole output instead of its part
-  // The input is this rank's part of a sequence, along the first dimension; the output is of the
-  // whole sequence. A gradient of the input then is of the part, too.
+  // The input is this rank's part of a sequence, along the first dimension; the output is the whole
+  // sequence's. The input's gradient is then of the part, too.
   bool sequence_parallel = false;
   bool draw = true;
 };
 
-// Weight: out_features / size × in_features. The input is the same on every rank (or its part of a
-// sequence); the output is this rank's part of the features.
+// The weight is out_features / size × in_features. The input is the same on every rank (or its part
+// of a sequence); the output is this rank's part of the features.
 class ColumnParallelLinearImpl : public ParallelLayer {
  public:
   // Not collective. Error(kInvalidArgument): sizes that are not positive, or that the group can't
@@ -85,7 +86,7 @@ class ColumnParallelLinearImpl : public ParallelLayer {
 TORCH_MODULE(ColumnParallelLinear);
 
 struct RowParallelOptions {
-  std::int64_t in_features = 0, out_features = 0;  // of the whole layer
+  std::int64_t in_features = 0, out_features = 0;  // the whole layer's
   bool bias = true;
   bool input_is_parallel = true;  // false: the input is whole, and the layer takes its part
   // The output is this rank's part of the sequence, along the first dimension.
@@ -93,7 +94,8 @@ struct RowParallelOptions {
   bool draw = true;
 };
 
-// Weight: out_features × in_features / size. Bias: whole, added once, after the sum.
+// The weight is out_features × in_features / size. Every rank has the whole bias, which is added
+// once, after the sum.
 class RowParallelLinearImpl : public ParallelLayer {
  public:
   RowParallelLinearImpl(const RowParallelOptions& options, Communicator& group);

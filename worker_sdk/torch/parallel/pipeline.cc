@@ -31,12 +31,12 @@ using Kind = PipelineOperation::Kind;
 
 constexpr std::size_t kAgreementBytes = 64;
 
-// A message between stages beside the tensors: a step's beginning, or the dtype and shape of a
+// A message between stages besides the tensors: a step's beginning, or the dtype and shape of a
 // tensor that follows. All have one size, of kInt64.
 constexpr std::size_t kNoteNumbers = 16;  // 128 bytes
 using Note = std::array<std::int64_t, kNoteNumbers>;
 
-// First number of a note: which it is.
+// First number of a note: its kind.
 constexpr std::int64_t kStepMark = 0x70697065'73746570, kShapeMark = 0x70697065'73686170;
 constexpr std::size_t kSizesFrom = 3, kMaxDimensions = kNoteNumbers - kSizesFrom;
 
@@ -53,11 +53,11 @@ void check_mark(const Note& note, std::int64_t mark, const char* what) {
 struct StepNote {
   bool trains = true;            // false: evaluates
   bool has_shapes = true;        // a TensorShape comes before each activation of this step
-  std::int64_t num_samples = 0;  // of the batch
+  std::int64_t num_samples = 0;  // in the batch
 
   Note encode() const { return {kStepMark, trains, has_shapes, num_samples}; }
 
-  // Throws Error(kProtocol) where it is none.
+  // Throws Error(kProtocol) if `note` is no such note.
   static StepNote decode(const Note& note) {
     check_mark(note, kStepMark, "the beginning of a step");
     return {.trains = note[1] != 0, .has_shapes = note[2] != 0, .num_samples = note[3]};
@@ -77,7 +77,7 @@ struct TensorShape {
     return note;
   }
 
-  // Throws Error(kProtocol) where it is none.
+  // Throws Error(kProtocol) if `note` is no such note.
   static TensorShape decode(const Note& note) {
     check_mark(note, kShapeMark, "a tensor's shape");
     const auto num_sizes = static_cast<std::size_t>(
@@ -86,7 +86,7 @@ struct TensorShape {
     return {.dtype = static_cast<at::ScalarType>(note[1]), .sizes = {first, first + num_sizes}};
   }
 
-  // "Float [32, 1024]".
+  // Returns "Float [32, 1024]".
   std::string text() const { return concat(c10::toString(dtype), " ", at::IntArrayRef(sizes)); }
 };
 
@@ -94,8 +94,7 @@ TensorShape shape_of(const at::Tensor& tensor) {
   return {.dtype = tensor.scalar_type(), .sizes = tensor.sizes().vec()};
 }
 
-// Throws Error(kInvalidArgument) that begins with `whose` where stages can't exchange such a
-// tensor.
+// Throws Error(kInvalidArgument) that begins with `whose` if stages can't exchange such a tensor.
 void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::kInvalidArgument, concat(whose, " ", why));
@@ -112,7 +111,7 @@ void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
   }
 }
 
-// A dense tensor's memory; it must be contiguous and outlive the view.
+// Returns a view of a dense tensor's memory; the tensor must be contiguous and outlive the view.
 TensorView message_view(const at::Tensor& tensor) { return view_of(tensor, "a stage's output"); }
 
 at::Tensor empty_note() {
@@ -123,21 +122,21 @@ struct LinkOptions {
   int peer = 0;
   c10::Device device{c10::kCPU};
   std::optional<std::chrono::milliseconds> timeout{};
-  // Receives are posted before they are asked for. Only where a receive that waits holds up nothing
-  // else on this rank: each (peer, direction) has a queue of its own ("host").
+  // Receives are posted before they are asked for. Only if a waiting receive delays nothing else on
+  // this rank: each (peer, direction) has a queue of its own ("host").
   bool ahead = true;
 };
 
-// One direction between two neighbours: tensors in order, moved while the stage computes. One
-// thread. The communicator outlives it; after an error it keeps what is being sent or received
-// until the communicator has gone.
+// One direction between two neighbours: tensors in order, sent while the stage computes. Used by
+// one thread. The communicator outlives it. After an error it keeps the memory of its messages
+// until the communicator is destroyed.
 class SendLink {
  public:
   SendLink(Communicator& communicator, const LinkOptions& options)
       : communicator_(communicator), options_(options) {}
 
-  // Returns at once, keeps the tensor's memory while it is under way. Throws the communicator's
-  // errors, also those of what was sent before.
+  // Returns at once, and keeps the tensor's memory until it is sent. Throws the communicator's
+  // errors, also those of earlier messages.
   void send(const at::Tensor& tensor) {
     while (!pending_.empty() && pending_.front().work->is_completed()) finish_front();
     const at::Tensor dense = tensor.contiguous();
@@ -157,7 +156,7 @@ class SendLink {
     while (!pending_.empty()) finish_front();
   }
 
-  // No operation is asked for again; their memory is kept.
+  // Drops all operations, but keeps their memory.
   void forget() {
     for (Pending& each : pending_) each.work = nullptr;
   }
@@ -168,7 +167,7 @@ class SendLink {
     at::Tensor tensor;
   };
 
-  // It stays where wait() throws: its memory may still be read.
+  // Removes the first message. It stays if wait() throws: its memory may still be read.
   void finish_front() {
     pending_.front().work->wait();
     pending_.pop_front();
@@ -184,13 +183,13 @@ class ReceiveLink {
   ReceiveLink(Communicator& communicator, const LinkOptions& options)
       : communicator_(communicator), options_(options) {}
 
-  // A tensor like this comes after those that are expected already.
+  // Says that a tensor of this shape comes after those that are expected already.
   void expect(const TensorShape& shape) {
     expected_.push_back(shape);
     if (options_.ahead && !work_) post();
   }
 
-  // The first that is expected. Throws the communicator's errors.
+  // Returns the first expected tensor. Throws the communicator's errors.
   at::Tensor receive() {
     if (!work_) post();
     work_->wait();
@@ -200,7 +199,7 @@ class ReceiveLink {
     return received;
   }
 
-  // No tensor is expected meanwhile.
+  // Receives a note. No tensor may be expected meanwhile.
   Note receive_note() {
     DDPRUN_CHECK(!work_ && expected_.empty());
     posted_ = empty_note().to(options_.device);
@@ -225,12 +224,12 @@ class ReceiveLink {
 
   Communicator& communicator_;
   const LinkOptions options_;
-  std::deque<TensorShape> expected_;  // and not posted
-  WorkPtr work_;                      // of the one that is posted
+  std::deque<TensorShape> expected_;  // those that are not posted yet
+  WorkPtr work_;                      // of the receive that is posted
   at::Tensor posted_;
 };
 
-// The device of the communicator's buffers.
+// Returns the device of the communicator's buffers.
 c10::Device device_of(const Communicator& communicator) {
   if (communicator.backend() != "nccl") return c10::kCPU;
   return c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
@@ -251,9 +250,9 @@ void check(const PipelineOptions& options) {
 
 }  // namespace
 
-// Activations and gradients have a communicator each. A message that waits for its peer on a device
-// holds up those behind it on the same one. They are this object's own. So a step that ends with an
-// error can end the other stages, and their work that is still under way has an end.
+// Activations and gradients have a communicator each: on a device a message that waits for its peer
+// delays those behind it on the same communicator. Both belong to this object. So a step that ends
+// with an error can end the other stages, and their work under way ends.
 class Pipeline::Impl {
  public:
   Impl(Stage stage, Communicator& communicator, const PipelineOptions& options)
@@ -282,7 +281,8 @@ class Pipeline::Impl {
     }
   }
 
-  // The communicators go first: nothing touches the links' memory then.
+  // Drops the operations. The communicators are then destroyed before the links, whose memory they
+  // use.
   ~Impl() {
     if (activations_in_) activations_in_->forget(), gradients_out_->forget();
     if (activations_out_) activations_out_->forget(), gradients_in_->forget();
@@ -331,10 +331,10 @@ class Pipeline::Impl {
   // A micro-batch between its forward and its backward.
   struct Live {
     at::Tensor input;   // as it was received
-    at::Tensor output;  // last stage, training: its part of the loss
+    at::Tensor output;  // on the last stage in training: its part of the loss
   };
 
-  // Shapes of a step's messages, by micro-batch, of a kind of step: as they were sent last.
+  // Shapes of the messages of one kind of step, by micro-batch, as they were sent last.
   struct Shapes {
     std::optional<TensorShape> batch;  // first stage
     std::vector<TensorShape> in, out;
@@ -342,7 +342,7 @@ class Pipeline::Impl {
 
   bool is_last() const { return stage_ == num_stages_ - 1; }
 
-  // Every stage has the same options, or all throw.
+  // Checks that every stage has the same options; else all throw.
   void agree(Communicator& communicator) {
     const std::string mine =
         concat(to_string(options_.kind), " with ", options_.num_micro_batches,
@@ -370,7 +370,7 @@ class Pipeline::Impl {
   }
 
   // Runs a step. If it throws, the other stages end, too, and no later step begins: the links still
-  // hold what was under way.
+  // hold the messages under way.
   template <typename Step>
   at::Tensor guarded(Step step) {
     if (!failed_.empty()) {
@@ -493,7 +493,7 @@ class Pipeline::Impl {
     }
   }
 
-  // Before: `gradient_` is the output's. After: the input's.
+  // Before the call `gradient_` is the output's gradient, afterwards the input's.
   void backward(Live& live) {
     const at::Tensor gradient = std::exchange(gradient_, {});
     if (live.output.requires_grad()) live.output.backward(gradient);
@@ -532,9 +532,9 @@ class Pipeline::Impl {
   const c10::Device device_;
 
   Shapes shapes_[2];    // evaluate(), train_step()
-  std::string failed_;  // why a step ended the channels; empty: none did
+  std::string failed_;  // why a step closed the channels; empty: none did
 
-  // The step that is under way.
+  // The step under way.
   std::vector<MicroBatch> parts_;
   std::vector<Live> live_;
   Shapes* current_ = nullptr;
@@ -543,7 +543,7 @@ class Pipeline::Impl {
 
   std::optional<ReceiveLink> activations_in_, gradients_in_;
   std::optional<SendLink> activations_out_, gradients_out_;
-  std::unique_ptr<Communicator> activations_, gradients_;  // after the links: they go before them
+  std::unique_ptr<Communicator> activations_, gradients_;  // last: destroyed before the links
 };
 
 Pipeline::Pipeline(Stage stage, Communicator& communicator, const PipelineOptions& options)

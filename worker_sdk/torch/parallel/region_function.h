@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the autograd functions of this folder. Heavy: for their sources alone.
+// Parts shared by the autograd functions of this folder. Heavy: only their sources include it.
 #pragma once
 
 #include <torch/csrc/autograd/custom_function.h>
@@ -18,8 +18,8 @@ inline void keep_group(AutogradContext* context, Communicator* group) {
   context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
 }
 
-// Called first in every backward. The graph doesn't contain collectives: a second derivative would
-// lack them.
+// Every backward calls this first. It refuses a second derivative: the graph has no collectives for
+// it.
 inline Communicator& kept_group(AutogradContext* context) {
   if (at::GradMode::is_enabled()) {
     throw Error(ErrorCode::kUnsupported,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a model of which each rank of a group has a part. Here are the sums that are left to
-// do after backward, and clipping by the norm of them all. The table of docs/tensor-parallel.md has
-// what each gradient needs.
+// Gradients of a model of which each rank of a group has a part: the sums that are left to do after
+// backward, and clipping by the norm of all. The table of docs/tensor-parallel.md has what each
+// gradient needs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,24 +17,24 @@ class Module;
 
 namespace ddprun {
 
-// Sums the gradients of these parameters over the group, in place. They are those that worked on
-// this rank's part of a sequence, as a layer norm between sequence-parallel layers does. Once per
-// step, after the last backward; before or after the average over data-parallel ranks. A parameter
-// without a gradient counts as zeros, and gets the sum. Collective, with the same parameters on
-// every rank. Error(kUnsupported): a dtype that can't be summed.
+// Sums the gradients of these parameters over the group, in place. It is for parameters that worked
+// on this rank's part of a sequence, as a layer norm between sequence-parallel layers does. Call it
+// once per step, after the last backward; before or after the average over data-parallel ranks. A
+// parameter without a gradient counts as zeros, and gets the sum. Collective, with the same
+// parameters on every rank. Error(kUnsupported): a dtype that can't be summed.
 void sum_gradients(const std::vector<at::Tensor>& parameters, Communicator& group);
 
-// The present gradients of a model, by who has them.
+// The present gradients of a model, by which ranks have them.
 struct GradientParts {
   std::vector<at::Tensor> sharded;     // each rank of the group has another part
   std::vector<at::Tensor> replicated;  // the same on each rank of the group
 };
 GradientParts gradient_parts(const torch::nn::Module& model);
 
-// The norm of all gradients of all parts as one vector. They are those of `group` (tensor
-// parallel), and, where `stages` is given, of its ranks, which have other layers (pipeline). A
-// float64 on the CPU, the same on all of them. The order is `norm_type` > 0, or infinity (nan then
-// counts as infinite); else Error(kInvalidArgument). Collective.
+// Returns the norm of all gradients as one vector, over all ranks of `group` (tensor parallel). If
+// `stages` is given, its ranks, which have other layers (pipeline), count too. The result is a
+// float64 on the CPU, the same on all of them. `norm_type` is > 0, or infinity (nan then counts as
+// infinite); else Error(kInvalidArgument). Collective.
 at::Tensor gradient_norm(const GradientParts& gradients, double norm_type, Communicator& group,
                          Communicator* stages = nullptr);
 

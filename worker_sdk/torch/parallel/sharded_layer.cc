@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// Parameters and buffers by name, each once.
+// Returns parameters and buffers by name, each once.
 std::vector<NamedTensor> tensors_of(const torch::nn::Module& model) {
   std::vector<NamedTensor> tensors;
   for (const auto& item : model.named_parameters()) tensors.push_back({item.key(), item.value()});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters of a model are parts of larger ones, and the whole ones for checkpoints. So a
-// model saved by one number of ranks is loaded by another.
+// Finds which parameters of a model are parts of larger ones, and makes the whole ones for
+// checkpoints. So a model saved by one number of ranks can be loaded by another.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ namespace ddprun {
 
 // A parameter of which each rank of a group has an equal piece along `dim`.
 struct ShardedParameter {
-  std::string name;  // in its layer: "weight"; of a whole model: "fc1.weight"
+  std::string name;  // its name in the layer, "weight", or in the whole model, "fc1.weight"
   at::Tensor tensor;
   std::int64_t dim = 0;
 };
@@ -32,22 +32,22 @@ class ShardedLayer {
   virtual std::vector<ShardedParameter> sharded_parameters() const = 0;
 };
 
-// The sharded parameters of all layers of the model. All its other parameters are replicated: the
-// same on all ranks.
+// Returns the sharded parameters of all layers of the model. All its other parameters are
+// replicated: the same on all ranks.
 std::vector<ShardedParameter> sharded_parameters(const torch::nn::Module& model);
 
-// Replicated parameters and all buffers become those of the group's rank 0. For a model whose ranks
-// may have drawn different numbers. Collective.
+// Copies replicated parameters and all buffers from the group's rank 0 to all. It is for a model
+// whose ranks may have drawn different numbers. Collective.
 void broadcast_replicated(torch::nn::Module& model, Communicator& group);
 
-// All parameters and buffers by name, sharded ones as a whole: those of the same model in a group
-// of one. Copies where they are sharded, else the model's own. Collective, whichever rank then
+// Returns all parameters and buffers by name, sharded ones as a whole: those of the same model in a
+// group of one. They are copies if sharded, else the model's own. Collective, whichever rank then
 // saves them.
 std::vector<NamedTensor> full_tensors(const torch::nn::Module& model, Communicator& group);
 
-// This rank's part of each, copied into the model; more tensors than the model has are passed over.
-// Not collective. Error(kInvalidArgument): one is missing or has another shape; the message names
-// it, and nothing was changed.
+// Copies this rank's part of each tensor into the model, and ignores tensors that the model hasn't.
+// Not collective. Error(kInvalidArgument), without effect: one is missing or has another shape; the
+// message names it.
 void load_full_tensors(torch::nn::Module& model, const std::vector<NamedTensor>& tensors,
                        const Communicator& group);
 

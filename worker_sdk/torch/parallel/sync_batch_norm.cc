@@ -17,19 +17,19 @@ namespace {
 using torch::autograd::Function;
 using MaybeTensor = std::optional<at::Tensor>;
 
-// Statistics of float16 and bfloat16 are float32, as BatchNorm's.
+// float16 and bfloat16 get statistics in float32, as in BatchNorm.
 at::Tensor widened(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
 }
 
-// All dimensions but the channels'.
+// Returns all dimensions except the channels'.
 std::vector<std::int64_t> dims_of(const at::Tensor& input) {
   std::vector<std::int64_t> dims{0};
   for (std::int64_t dim = 2; dim < input.dim(); ++dim) dims.push_back(dim);
   return dims;
 }
 
-// One number a channel, in the shape that fits `input`.
+// Returns one number per channel, in the shape that fits `input`.
 at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(input.dim()), 1);
   sizes[1] = input.size(1);
@@ -38,10 +38,11 @@ at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
 
 struct Statistics {
   at::Tensor mean, squares;  // by channel: the mean, and the sum of squared distances to it
-  at::Tensor count;          // one element: numbers a channel, of all ranks
+  at::Tensor count;          // one element: numbers per channel, over all ranks
 };
 
-// Each rank's statistics, merged (Chan, Golub and LeVeque, 1979): no difference of large sums.
+// Merges each rank's statistics (Chan, Golub and LeVeque, 1979), which avoids differences of large
+// sums.
 Statistics statistics_of_all(const at::Tensor& wide, Communicator& group) {
   const std::int64_t channels = wide.size(1);
   at::Tensor mean = at::zeros({channels}, wide.options()), squares = mean;
@@ -61,7 +62,7 @@ Statistics statistics_of_all(const at::Tensor& wide, Communicator& group) {
 }
 
 struct NormaliseByAll : Function<NormaliseByAll> {
-  // Returns the output, and for the running statistics mean, squares and count.
+  // Returns the output, then mean, squares and count for the running statistics.
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
                                const MaybeTensor& weight, const MaybeTensor& bias,
                                Communicator* group, double epsilon) {
@@ -86,7 +87,7 @@ struct NormaliseByAll : Function<NormaliseByAll> {
     const at::Tensor normal = (wide - by_channel(saved[2], wide)) * by_channel(scale, wide);
     const at::Tensor sum = gradient.sum(dims_of(wide));
     const at::Tensor product = (gradient * normal).sum(dims_of(wide));
-    // The means over all ranks of what the gradient has along 1 and along the normalised input.
+    // The means over all ranks of the gradient's components along 1 and along the normalised input.
     const at::Tensor means = torch_adapter::all_reduced(at::stack({sum, product}), group) / count;
     at::Tensor factor = scale;
     if (weight.defined()) factor = factor * widened(weight);
@@ -149,7 +150,7 @@ at::Tensor SyncBatchNormImpl::normalised_by_all(const at::Tensor& input) {
                                   : num_batches_tracked.to(running_mean.scalar_type()).reciprocal();
   const at::Tensor &mean = results[1], &squares = results[2], &count = results[3];
   running_mean.add_((mean - running_mean) * momentum);
-  running_var.add_((squares / (count - 1) - running_var) * momentum);  // as BatchNorm: unbiased
+  running_var.add_((squares / (count - 1) - running_var) * momentum);  // unbiased, as in BatchNorm
   return results[0];
 }
 

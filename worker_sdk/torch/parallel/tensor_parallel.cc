@@ -22,12 +22,12 @@ using torch_adapter::sum_scattered;
 
 constexpr const char* kPart = "a dimension of size";
 
-// Transforms a tensor. Parts lie along `dim`.
+// A function that transforms a tensor. Parts lie along `dim`.
 using Way = at::Tensor (*)(const at::Tensor& tensor, std::int64_t dim, Communicator& group);
 
 at::Tensor same(const at::Tensor& tensor, std::int64_t, Communicator&) { return tensor; }
 
-// Sums a copy in place: whoever made the tensor may still need it.
+// Sums a copy in place: the tensor's owner may still need it.
 at::Tensor sum_of(const at::Tensor& tensor, std::int64_t, Communicator& group) {
   return all_reduced(tensor.clone(at::MemoryFormat::Contiguous), group);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor parallelism (Shoeybi et al., Megatron-LM, 2019; docs/tensor-parallel.md). The ranks of a
-// group each hold a part of a layer and work on one batch together. These are the ways of a tensor
-// into such a region and out of it, with their gradients; the layers are parallel_linear.h's and
-// parallel_conv.h's.
+// group each hold a part of a layer and work on one batch together. These functions bring a tensor
+// into such a region and out of it, with its gradients; parallel_linear.h and parallel_conv.h have
+// the layers.
 //
 // All are collective over `group`, in forward or in backward or both. Every rank calls the same
-// ones in the same order with tensors of the same sizes. These require a gradient on all ranks or
-// on none. They have first derivatives only (Error(kUnsupported) for create_graph). `group`
-// outlives the graph. A group of one rank returns the tensor itself. Dtypes: float32, float64,
-// float16, bfloat16 (else Error(kUnsupported)). Else the communicator's errors, from forward or
+// ones in the same order with tensors of the same sizes. A tensor requires a gradient on all ranks
+// or on none. There are first derivatives only (Error(kUnsupported) for create_graph). `group`
+// outlives the graph. A group of one rank returns the tensor itself. Dtypes are float32, float64,
+// float16, bfloat16 (else Error(kUnsupported)). Also the communicator's errors, from forward or
 // from backward.
 #pragma once
 
@@ -29,10 +29,10 @@ namespace ddprun {
 // | gather_sequence          | its part       → all parts     | its part of the sum             |
 // | reduce_scatter_sequence  | a summand      → its part of the sum | all parts                 |
 //
-// Parts are equal pieces of one dimension in the order of ranks: of `dim` (the last one), of the
-// first one for a sequence. Error(kInvalidArgument) if the size is no multiple of the group's.
-// gather_from_region takes it that every rank goes on with the same. gather_sequence takes it that
-// each goes on with its part of a layer.
+// Parts are equal pieces of one dimension in the order of ranks: of `dim` (default: the last one),
+// or of the first one for a sequence. Error(kInvalidArgument) if the size is no multiple of the
+// group's. gather_from_region assumes that every rank goes on with the same computation;
+// gather_sequence, that each goes on with its part of a layer.
 at::Tensor copy_to_region(const at::Tensor& tensor, Communicator& group);
 at::Tensor reduce_from_region(const at::Tensor& tensor, Communicator& group);
 at::Tensor scatter_to_region(const at::Tensor& tensor, Communicator& group, std::int64_t dim = -1);
@@ -40,9 +40,9 @@ at::Tensor gather_from_region(const at::Tensor& tensor, Communicator& group, std
 at::Tensor gather_sequence(const at::Tensor& tensor, Communicator& group);
 at::Tensor reduce_scatter_sequence(const at::Tensor& tensor, Communicator& group);
 
-// Dropout on this rank's part (along `dim`) of an activation. Every rank draws for the whole and
-// keeps its part. So ranks drop different elements, and their generators stay in step. On the CPU
-// the result is torch::dropout's on the whole tensor, bit for bit. Not collective.
+// Applies dropout to this rank's part (along `dim`) of an activation. Every rank draws for the
+// whole and keeps its part. So ranks drop different elements, and their generators stay in step. On
+// the CPU the result is torch::dropout's on the whole tensor, bit for bit. Not collective.
 // Error(kInvalidArgument): p is not within 0 … 1.
 at::Tensor region_dropout(const at::Tensor& part, double p, bool is_training,
                           const Communicator& group, std::int64_t dim = -1);
