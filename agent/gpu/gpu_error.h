@@ -11,8 +11,8 @@ namespace ddprun::agent {
 
 struct GpuError {
   int xid = 0;
-  std::string device;      // the GPU's PCI address, "0000:3b:00"
-  std::string text;        // the driver's words: "pid=71, name=python3, GPU has fallen off the bus."
+  std::string device;  // the GPU's PCI address, "0000:3b:00"
+  std::string text;    // the driver's words: "pid=71, name=python3, GPU has fallen off the bus."
   std::int64_t at_us = 0;  // since the kernel's start
 };
 
