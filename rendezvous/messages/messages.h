@@ -132,8 +132,8 @@ struct WorkerFailure {
   // "warm", or "cold: …" with the reason why its imports weren't done (docs/warm.md). Empty: a warm
   // start wasn't asked for.
   std::string start = {};
-  // What the driver said of the node's GPUs while it ran (agent/gpu/gpu_error_log.h); empty:
-  // nothing.
+  // Errors of the node's GPUs while it ran, in the driver's words (agent/gpu/gpu_error_log.h);
+  // empty: none.
   std::string gpu_errors = {};
 };
 
