@@ -16,6 +16,7 @@
 #include <iterator>
 #include <utility>
 
+#include "agent/output/last_exception.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
 #include "common/fd_text.h"
@@ -38,15 +39,13 @@ std::string in_units(std::uint64_t bytes) {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
-constexpr std::ptrdiff_t kMaxTracebackLines = 24;
-
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {
     lines.emplace_back(take_until(text, "\n"));
   }
   // Too long: drops the outermost calls, since the innermost ones show where it broke.
-  if (const auto surplus = std::ssize(lines) - kMaxTracebackLines; surplus > 0) {
+  if (const auto surplus = std::ssize(lines) - std::ptrdiff_t{kMaxTracebackLines}; surplus > 0) {
     lines.erase(lines.begin() + 1, lines.begin() + 1 + surplus);
   }
   return lines;
@@ -333,7 +332,8 @@ void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t ro
   WorkerError left = read_error(round, failure.local_rank);
   if (failure.note.empty()) failure.note = std::move(left.message);
   if (failure.note.empty()) failure.note = pids_note(failure);
-  failure.traceback = std::move(left.traceback);
+  if (failure.note.empty()) failure.note = last_exception(failure.traceback);
+  if (!left.traceback.empty()) failure.traceback = std::move(left.traceback);
   failure.error_fields = std::move(left.fields);
   if (log_directory_.empty()) return;
   if (!failure.traceback.empty()) failure.error_file = error_file(round, failure.local_rank);

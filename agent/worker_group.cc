@@ -279,7 +279,9 @@ std::string WorkerGroup::Impl::hint(const Worker& worker,
   const std::string_view exception = last_exception(last_lines);
   const std::string& program = worker.spec.argv.front();
   const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
-  if (is_python && exception.starts_with("ModuleNotFoundError: ")) {
+  const bool has_no_such_module =
+      !last_lines.empty() && last_lines.back().find(": No module named ") != std::string::npos;
+  if (is_python && (exception.starts_with("ModuleNotFoundError: ") || has_no_such_module)) {
     return concat("it was run by ", program,
                   "; activate the environment that has the module, or name its Python in "
                   "PYTHON_EXEC");
@@ -529,7 +531,10 @@ membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) cons
   failure.host = host_name();
   failure.pid = worker.pid;
   if (const auto& why = worker.why_cold) failure.start = why->empty() ? "warm" : "cold: " + *why;
-  if (worker.output) failure.last_lines = worker.output->last_lines();
+  if (worker.output) {
+    failure.last_lines = worker.output->last_lines();
+    failure.traceback = worker.output->hidden_traceback();
+  }
   return failure;
 }
 

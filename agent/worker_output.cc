@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "agent/output/last_exception.h"
 #include "common/error.h"
 #include "common/process_facts.h"
 #include "common/regular_file.h"
@@ -160,6 +161,14 @@ std::vector<std::string> OutputTail::lines(std::size_t most) const {
                  result.begin() + static_cast<std::ptrdiff_t>(result.size() - most));
   }
   return result;
+}
+
+std::vector<std::string> WorkerOutput::hidden_traceback() const {
+  std::vector<std::string> traceback = last_traceback(tail_.lines(OutputTail::kNumLines));
+  if (traceback.empty()) return {};
+  const std::vector<std::string> shown = last_lines();
+  const bool is_shown = std::find(shown.begin(), shown.end(), traceback.back()) != shown.end();
+  return is_shown ? std::vector<std::string>() : traceback;
 }
 
 WorkerOutput::WorkerOutput(boost::asio::io_context& io, Console& console,

@@ -96,6 +96,9 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   void abandon();
 
   std::vector<std::string> last_lines() const { return tail_.lines(); }
+  // Returns the last traceback of Python, if so much was written after it that last_lines() lack
+  // its exception. Empty: there is none.
+  std::vector<std::string> hidden_traceback() const;
   // Calls `done` once: at once, or, if the worker writes to a file itself, when that has been read.
   // If that file's system doesn't answer, `done` is never called.
   void look(const std::function<void(LastOutput)>& done) const;

@@ -204,8 +204,8 @@ std::string EndpointFlags::fetch_of_this_host(pages::FetchOptions options,
     throw Error(
         error.code(),
         concat(error.what(), ". Where is the rendezvous? --rdzv-endpoint, ", env::kRdzvEndpoint,
-               " or rdzv_endpoint in ddprun.toml says it. A job of --standalone is at a port "
-               "that nobody knows: start it with --rdzv-endpoint=localhost:29400 instead"));
+               " or rdzv_endpoint in ddprun.toml says it. A job of --standalone can't be "
+               "found from outside: start it with --rdzv-endpoint=localhost:29400 instead"));
   }
 }
 

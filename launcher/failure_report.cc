@@ -176,7 +176,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (!failure->gpu_errors.empty()) line("gpu", failure->gpu_errors);
     if (!failure->error_file.empty()) line("file", failure->error_file);
     if (!failure->traceback.empty() && !shows(failure->last_lines, failure->traceback)) {
-      line("traceback", "as its error file has it:");
+      line("traceback", "of its last exception:");
       for (const std::string& place : failure->traceback)
         text += "    | " + with_tabs(place) + "\n";
     }
@@ -195,11 +195,12 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     const char* name = "logs";
     for (const std::string& file : failure->log_files) line(std::exchange(name, ""), file);
     if (!failure->log_files.empty()) {
-      line("", "all of this node: " + agent::LogTree::run_directory_of(failure->log_files.front()));
+      line("", concat("all ranks of ", failure->host, ": ",
+                      agent::LogTree::run_directory_of(failure->log_files.front())));
     }
     if (const std::string& file = failure->flight_recorder; !file.empty()) {
       line("recorder", file);
-      line("", "all of this node: " + agent::LogTree::of_all_ranks(file));
+      line("", concat("all ranks of ", failure->host, ": ", agent::LogTree::of_all_ranks(file)));
     }
     line("others", others(verdict, context));
     for (const std::string& victim : verdict.victims) line("victim", victim);

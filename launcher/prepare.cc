@@ -420,6 +420,10 @@ OutputSetup set_up_output(agent::OutputOptions& options, const Environment& envi
     result.note = "log files are in " + options.log_dir + "; --log-dir chooses another directory";
   }
   if (!options.has_files()) return result;
+  if (!options.inherit && options.tee.empty() && !needs_files(options)) {
+    result.note =
+        log_dir_given + " has error files only: with -t 3 or -r 3 the workers' output, too";
+  }
   std::string problem;
   if (directory == LogDirectory::kMade) {
     problem = agent::LogTree::problem_with(options.log_dir);

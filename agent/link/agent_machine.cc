@@ -358,6 +358,7 @@ void AgentMachine::hear(const StartRound& start) {
   close_store();
   waits_.round_started();
   round_ = start.round;
+  hang_.reset();
   failed_ = false;
   stood_still_ = {};
   recorded_ = false;
@@ -436,6 +437,7 @@ void AgentMachine::hear(const membership::Inspect& inspect) {
 
 void AgentMachine::hear(const HangVerdict& verdict) {
   if (verdict.round != round_ || workers_ == Workers::kNone) return;
+  hang_ = {verdict.text, now_};
   tell(LogLevel::kWarning, verdict.text);
   for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);
 }
@@ -455,6 +457,10 @@ void AgentMachine::hear(const JobEnd& end) {
   end_lease();
   exit_ = agent_action::Exit{end, false};
   exit_->verdict.reason = after_standstill(end.reason);
+  if (hang_ && end.exit_code != 0 && !end.first_failure) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now_ - hang_->at).count();
+    exit_->verdict.reason += concat("; ", seconds, " s before: ", hang_->text);
+  }
   stop_in_order();
 }
 

@@ -230,10 +230,15 @@ class AgentMachine {
   TimePoint joined_at_{};  // when the last Join was sent
   ClockOffset clock_;
   std::uint64_t round_ = 0;
-  bool prewarmed_ = false;                 // workers without a place wait for a round
-  bool failed_ = false;                    // a worker of round_ failed
-  bool recorded_ = false;                  // Record was emitted for round_
-  WorkerFailure failure_;                  // if failed_
+  struct ToldHang {
+    std::string text;
+    TimePoint at;
+  };
+  std::optional<ToldHang> hang_;  // the last one of round_: perhaps why somebody ends the job
+  bool prewarmed_ = false;        // workers without a place wait for a round
+  bool failed_ = false;           // a worker of round_ failed
+  bool recorded_ = false;         // Record was emitted for round_
+  WorkerFailure failure_;         // if failed_
   std::optional<Stalled> stalled_unsaid_;  // not said yet, since there was no link
   std::optional<StepTimes> steps_;         // all that was said of the round's step times
   std::uint64_t last_step_ = 0;            // of round_, once its workers are gone

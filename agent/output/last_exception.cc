@@ -2,6 +2,7 @@
 #include "agent/output/last_exception.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/text.h"
 
@@ -41,6 +42,24 @@ std::string_view last_exception(const std::vector<std::string>& lines) {
     if (names_exception(text) || is_of_terminate(text)) return text;
   }
   return {};
+}
+
+std::vector<std::string> last_traceback(const std::vector<std::string>& lines) {
+  const auto end = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) {
+                     return names_exception(bare(line));
+                   }).base();
+  if (end == lines.begin()) return {};
+  auto begin = end - 1;
+  const auto head = std::find_if(std::reverse_iterator(end), lines.rend(), [](const auto& line) {
+    return bare(line) == "Traceback (most recent call last):";
+  });
+  if (head != lines.rend()) begin = head.base() - 1;
+  std::vector<std::string> traceback(begin, end);
+  if (traceback.size() > kMaxTracebackLines) {
+    const auto surplus = static_cast<std::ptrdiff_t>(traceback.size() - kMaxTracebackLines);
+    traceback.erase(traceback.begin() + 1, traceback.begin() + 1 + surplus);
+  }
+  return traceback;
 }
 
 bool is_of_empty_stdin(std::string_view exception) {

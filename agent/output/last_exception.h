@@ -2,6 +2,7 @@
 // Finds the last exception in a worker's output: most likely the one that ended it. Pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,11 @@ namespace ddprun::agent {
 // "[rank3]: " before it. Empty: they name none. An earlier exception may have been caught, so it
 // doesn't count.
 std::string_view last_exception(const std::vector<std::string>& lines);
+
+// Returns the last traceback of Python, its exception as the last line. At most kMaxTracebackLines:
+// the first one and the innermost ones. Empty: the lines name no exception.
+inline constexpr std::size_t kMaxTracebackLines = 24;
+std::vector<std::string> last_traceback(const std::vector<std::string>& lines);
 
 // Whether Python ends with this exception when it wants a line of a stdin that has none: pdb's
 // prompt (breakpoint()), input(). `exception`: as returned above.

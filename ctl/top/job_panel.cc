@@ -94,7 +94,7 @@ class JobPanel {
     const std::string waits = waits_text(job_);
     if (!waits.empty() || !hangs()) {
       add_text(waits.empty() ? kGood : kWarn, 3,
-               waits.empty() ? "all is in order: nobody is waited for" : waits);
+               waits.empty() ? "no hang is known, and no node is waited for" : waits);
     }
     add_text(kBad, 4, text(said_, "reason"));
     add_hang();

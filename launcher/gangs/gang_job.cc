@@ -213,7 +213,7 @@ class GangJob {
       is_asked_to_leave = !has_cancelled_ && seen > 1;
       if (has_cancelled_) {
         num_signals_said_ = num_signals;
-        log_info("gang ", id, " is cancelled; once more leaves it to end by itself");
+        log_info("gang ", id, " is cancelled; a second signal stops the wait for its end");
       }
     }
     if (is_asked_to_leave) {

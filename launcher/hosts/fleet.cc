@@ -277,7 +277,7 @@ void Fleet::give_up() {
   std::string reason = missing_.front().loss;
   if (missing_.size() > 1) {
     reason = concat(missing_.size(),
-                    " hosts can't be had: ", first_listed(missing_, kMostNames, &Missing::name),
+                    " hosts can't be used: ", first_listed(missing_, kMostNames, &Missing::name),
                     "; ", reason);
   }
   stop(missing_code_, reason, options_.stop_signals.front());

@@ -290,7 +290,7 @@ void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags)
              ", over TLS");
   } else if (is_closed) {
     log_info("only who proves to have the token can join jobs at ", address.text(),
-             "; what is said there can be read on the way");
+             "; connections are not encrypted (--tls-cert)");
   } else {
     log_warning("anyone who reaches ", address.text(),
                 " can join and end jobs and read their keys: use it on a trusted network only, or "

@@ -118,8 +118,8 @@ std::string GangQueue::waits_for(const Gang& gang) const {
       concat(counted(size_text(state), "node"), " of ", state.user, " with ",
              state.slots == 0 ? "all slots" : counted(state.slots, "slot"), " free");
   if (static_cast<int>(fitting.size()) < state.min_nodes) {
-    return concat("waits for ", wanted, "; there are ", fitting.size(),
-                  " that are large enough, were they free");
+    return concat("waits for ", wanted, "; only ", counted(fitting.size(), "node"),
+                  " here could ever have so many");
   }
   return concat("waits for ", wanted);
 }

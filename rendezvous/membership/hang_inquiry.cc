@@ -175,7 +175,9 @@ void HangInquiry::tell(const HangFinding& finding, Telling telling, bool acts, A
   } else if (finding.kind == HangKind::kHung && !acts) {
     switch (action) {
       case HangAction::kDefault:
-        verdict.text += " (not restarted: it writes no progress page; see --hang-action=restart)";
+        verdict.text +=
+            " (not restarted: it writes no progress page, so its hang is only reported; "
+            "--hang-action=restart ends such a round)";
         break;
       case HangAction::kRestart:
         verdict.text += " (not restarted yet: not every rank is known to be blocked for its limit)";

@@ -49,7 +49,7 @@ TEST_CASE("failure report: names the flight recorders") {
   end.first_failure->flight_recorder = "/l/j/attempt_2/1/flight_recorder.json";
   CHECK_THAT(failure_report(end, {}),
              Contains("  recorder  /l/j/attempt_2/1/flight_recorder.json\n"
-                      "            all of this node: /l/j/attempt_2/*/flight_recorder.json\n"));
+                      "            all ranks of n2: /l/j/attempt_2/*/flight_recorder.json\n"));
 }
 
 TEST_CASE("own error file: it is as torchrun's if the worker left a traceback") {
@@ -145,7 +145,7 @@ TEST_CASE(
                  Contains("  file      /logs/error.json\n") &&
                  Contains("    | Traceback (most recent call last):\n    | KeyError: 'a'\n"));
   verdict.first_failure->last_lines = {"x", "Traceback (most recent call last):", "KeyError: 'a'"};
-  CHECK_THAT(failure_report(verdict, {}), !Contains("as its error file has it"));
+  CHECK_THAT(failure_report(verdict, {}), !Contains("of its last exception"));
 }
 
 TEST_CASE("failure report: each later failure is a victim, on one line") {

@@ -72,7 +72,7 @@ class Recorder(harness.Case):
             files = json.load(f)["written_by"]["flight_recorders"]
         self.assertEqual(files, sorted(glob.glob(f"{self.logs}/**/flight_recorder.json", recursive=True)))
         self.assertEqual(files[0], failure["flight_recorder"])
-        pattern = re.search(r"recorder  \S+\n +all of this node: (\S+)", done.stderr)
+        pattern = re.search(r"recorder  \S+\n +all ranks of \S+: (\S+)", done.stderr)
         self.assertEqual(sorted(glob.glob(pattern.group(1))), files)
         self.assertEqual(glob.glob(f"{self.logs}/**/*.new-*", recursive=True), [])
 

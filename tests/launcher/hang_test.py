@@ -147,6 +147,12 @@ class Hang(harness.HostsCase):
                     self.assertEqual("round 2" in each.stdout, bool(action), self.transcript)
                     self.assertEqual("(not restarted: it writes no progress page" in each.stderr, not action)
 
+    def test_a_job_that_is_stopped_while_it_hangs_says_so_at_its_end(self):
+        job = self.start("--standalone", "--hang-timeout=foreign=2s", "sleep", "600")
+        self.await_line(job, "hang: ")
+        job.send_signal(signal.SIGINT)
+        self.assertRegex(self.finish(job).stderr, r"ddprun: .*received SIGINT; \d+ s before: hang: .* in clock_nanosleep\(\)")
+
     def test_python_workers_with_the_module_and_their_python_stack(self):
         directory = self.scratch()
         spy = "#!/bin/sh\nprintf 'Thread %s (idle): \"MainThread\"\\n    load (train.py:12)\\n' \"$4\"\n"

@@ -67,6 +67,7 @@ TEST_CASE("failure report: memory that ran out, and where the logs are") {
   membership::JobEnd verdict;
   verdict.exit_code = 1;
   verdict.first_failure = failed({"MemoryError: x"});
+  verdict.first_failure->host = "n2";
   CHECK_THAT(failure_report(verdict, {}),
              Contains("  memory    ran out: MemoryError: x\n") && !Contains("logs"));
   verdict.first_failure->log_files = {"/l/job_ab/attempt_0/1/stdout.log",
@@ -74,5 +75,5 @@ TEST_CASE("failure report: memory that ran out, and where the logs are") {
   CHECK_THAT(failure_report(verdict, {}),
              Contains("  logs      /l/job_ab/attempt_0/1/stdout.log\n"
                       "            /l/job_ab/attempt_0/1/stderr.log\\n\n"
-                      "            all of this node: /l/job_ab\n"));
+                      "            all ranks of n2: /l/job_ab\n"));
 }

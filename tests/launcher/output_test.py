@@ -250,6 +250,20 @@ class Output(harness.Case):
     def test_a_missing_module_is_told_with_the_python_that_lacks_it(self):
         done = self.ddprun("--standalone", sys.executable, "-c", "import ddprun_no_such_module", code=1)
         self.assertIn(f"  note      it was run by {sys.executable}; activate the environment", done.stderr)
+        done = self.ddprun("--standalone", sys.executable, "-m", "ddprun_no_such_module", code=1)
+        self.assertIn(f"  note      it was run by {sys.executable}; activate the environment", done.stderr)
+
+    def test_an_exception_that_later_output_hides_is_in_the_report(self):
+        script = "import atexit\natexit.register(lambda: print('leaked\\n' * 30))\nraise ValueError('bad sample in shard 7')"
+        done = self.ddprun("--standalone", sys.executable, "-c", script, code=1)
+        self.assertIn("\n  note      ValueError: bad sample in shard 7\n", done.stderr)
+        self.assertRegex(done.stderr, r"  traceback of its last exception:\n    \| Traceback .*\n(    \| .*\n)+    \| ValueError: bad")
+
+    def test_a_log_directory_alone_has_error_files_only_and_that_is_said(self):
+        said = "with -t 3 or -r 3 the workers' output, too"
+        flag = f"--log-dir={self.scratch()}"
+        self.assertIn(f"{flag} has error files only: {said}", self.ddprun("--standalone", flag, "true", code=0).stderr)
+        self.assertNotIn(said, self.ddprun("--standalone", flag, "-t3", "true", code=0).stderr)
 
     def test_a_disk_that_is_full_before_the_start_is_refused(self):
         done = self.in_small_disk('head -c 1000000 /dev/zero > $DISK/x 2>/dev/null; '

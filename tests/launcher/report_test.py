@@ -90,7 +90,7 @@ class Report(harness.Case):
         shown = done.stderr.splitlines()
         self.assertIn(f"  logs      {first['log_files'][0]}", shown)
         self.assertIn(f"            {first['log_files'][1]}", shown)
-        self.assertIn(f"            all of this node: {os.path.join(logs, os.listdir(logs)[0])}", shown)
+        self.assertIn(f"            all ranks of {first['host']}: {os.path.join(logs, os.listdir(logs)[0])}", shown)
         with open(os.path.join(harness.SOURCE, "docs/report.md"), encoding="utf-8") as f:
             page = f.read()
         for key in sorted(set(keys_of(report))):

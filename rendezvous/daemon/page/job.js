@@ -40,7 +40,7 @@ class JobView {
     put_class(by_id("job_phase"), `badge ${job.phase}`);
     const waits = waits_text(job);
     const hangs = job.hang?.round === job.round;
-    put(by_id("waits"), waits || (hangs ? "" : "All is in order: nobody is waited for."));
+    put(by_id("waits"), waits || (hangs ? "" : "No hang is known, and no node is waited for."));
     put_class(by_id("waits"), waits ? "waits some" : "waits");
     show(by_id("reason"), Boolean(job.reason));
     put(by_id("reason"), job.reason ?? "");

@@ -176,7 +176,7 @@ TEST_CASE("fleet: all hosts that can't be had at the same time are named") {
     CHECK(world.gone(3, 75, "refused") == "close3 signal0:15 close2");
     CHECK(world.end(0, 143) == "finish75");
     CHECK(world.said == std::vector<std::string>{"n1: no route", "n3: refused"});
-    CHECK(world.reason == "2 hosts can't be had: n1, n3; n1: no route");
+    CHECK(world.reason == "2 hosts can't be used: n1, n3; n1: no route");
   }
   SECTION("the first signal ends it at once") {
     CHECK(world.signalled(SIGINT) == "signal0:2 close2 close3");

@@ -200,7 +200,7 @@ class CommandLine(harness.Case):
         for flags, of_clients, line in (
                 (["--insecure"], [], open_to_all),
                 (tls, to_tls, open_to_all),
-                ([token], [token], only + "the token can join jobs at {}; what is said there can be read on the way"),
+                ([token], [token], only + "the token can join jobs at {}; connections are not encrypted (--tls-cert)"),
                 ([token, *tls], [token, *to_tls], only + "the token can join jobs at {}, over TLS"),
                 (mutual, [*to_tls, *client], only + "the certificate can join jobs at {}, over TLS"),
                 ([token, *mutual], [token, *to_tls, *client],
