@@ -657,7 +657,7 @@ void WorkerGroup::Impl::finish_when_empty() {
   if (finished_ || empty_wait_) return;
   if (!options_.cgroup || options_.cgroup->is_empty()) return finish();
   options_.cgroup->kill();
-  empty_wait_ = EmptyWait::start(io_, options_.cgroup, Deadline::after(2 * options_.kill_notice),
+  empty_wait_ = EmptyWait::start(io_, options_.cgroup, Deadline(*kill_at_ + options_.kill_limit),
                                  [weak = weak_from_this()](bool is_empty) {
                                    const auto impl = weak.lock();
                                    if (!impl || impl->closed_ || impl->finished_) return;

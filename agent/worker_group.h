@@ -23,6 +23,7 @@
 #include "agent/worker_output.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
+#include "common/stop_limits.h"
 #include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
@@ -57,10 +58,9 @@ struct WorkerGroupOptions {
   // The time after which processes that workers left behind are named to the user.
   std::chrono::milliseconds stop_notice{2'000};
   // Times after SIGKILL. Processes that still exist are named after kill_notice, and given up after
-  // kill_limit. A large process takes its time to die: GPU memory, and a terabyte of its own, have
-  // to be freed.
-  std::chrono::milliseconds kill_notice{5'000};  // before the node leaves the job because of them
-  std::chrono::milliseconds kill_limit{120'000};
+  // kill_limit.
+  std::chrono::milliseconds kill_notice{5'000};
+  std::chrono::milliseconds kill_limit{kDeathLimit};
 };
 
 // Describes the end of a worker that failed, or that was stopped.

@@ -29,6 +29,7 @@
 #include "common/endpoint.h"
 #include "common/exit_codes.h"
 #include "common/log_level.h"
+#include "common/stop_limits.h"
 #include "rendezvous/messages/job_settings.h"
 #include "rendezvous/messages/messages.h"
 
@@ -45,7 +46,8 @@ struct AgentOptions {
   // For a lost rendezvous that was embedded in a node's ddprun.
   std::chrono::milliseconds embedded_lost_timeout{3'000};
   std::chrono::milliseconds leave_timeout{2'000};  // from Leave until the job's end is confirmed
-  std::chrono::milliseconds stop_margin{10'000};   // added to the shutdown time: until WorkersGone
+  // Added to the shutdown time: until WorkersGone.
+  std::chrono::milliseconds stop_margin{kWorkersGoneMargin};
   // The time between pings. If it is 0, or more than half the keep-alive time, a third of that is
   // used.
   std::chrono::milliseconds keep_alive_interval{0};

@@ -23,6 +23,7 @@
 #include "common/regular_file.h"
 #include "common/shell_words.h"
 #include "common/signal_names.h"
+#include "common/stop_limits.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "launcher/endpoint_claim.h"
@@ -36,9 +37,6 @@ namespace ddprun::launcher {
 namespace {
 
 using std::chrono::seconds;
-
-constexpr seconds kAgentPatience{10};     // an agent's, for its ddprun, after --shutdown-timeout
-constexpr seconds kLauncherPatience{20};  // the launcher's, for its agents, after the same
 
 // These options are set anew for each node, or are for the launcher only.
 constexpr std::string_view kNotForwarded =
@@ -157,7 +155,7 @@ class FleetPlanner {
       fleet.stop_signals = handled;
     }
     fleet.reach_timeout = options_.timeout;
-    fleet.stop_timeout = config_.timeouts.shutdown + kLauncherPatience;
+    fleet.stop_timeout = config_.timeouts.shutdown + kHostsGoneMargin;
     fleet.verdict_patience += config_.timeouts.replacement;
   }
 
@@ -169,7 +167,7 @@ class FleetPlanner {
       refuse("the working directory is gone: start ddprun in one that is there");
     }
     job.stop_signal = plan_.fleet.stop_signals.front();
-    job.stop_time = std::chrono::ceil<seconds>(config_.timeouts.shutdown + kAgentPatience);
+    job.stop_time = std::chrono::ceil<seconds>(config_.timeouts.shutdown + kDdprunGoneMargin);
     for (const auto& [name, value] : given_) {
       if (is_forwarded_option(name)) job.arguments.push_back("--" + name + "=" + value);
     }

@@ -55,7 +55,8 @@ AgentHub::AgentHub(asio::io_context& io, Options options)
       tick_timer_(io),
       idle_timer_(io),
       turn_timer_(io),
-      unkept_(options_.journal) {}
+      unkept_(options_.journal),
+      unkept_of_stores_(options_.journal, journal::RowKind::kStore) {}
 
 void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcomer) {
   auto& socket = frames->wire().socket();
@@ -140,7 +141,8 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
                                       ", is reached (ddprund --limits=connections=N)");
     // The refusal waits like the machine's actions, since another rendezvous may lead by now.
     settle({membership::action::Log{LogLevel::kWarning,
-                                    concat("refused the agent ", found->second.peer, ": ", reason)},
+                                    concat("refused the agent ", found->second.peer, ": ", reason),
+                                    true},
             membership::action::Send{id, refusal(reason, ExitCode::kRetryable)},
             membership::action::Close{id}});
     return feed_pending();
@@ -197,9 +199,12 @@ void AgentHub::drop_stores_of_finished() {
 void AgentHub::keep_stores() {
   auto marks = stores_.take_marks();
   journal::Batch changes = stores_.take_changes();
-  if (!unkept_.must_wait(changes, !marks.empty())) return stores_.release(marks);
+  // A store's answers follow from earlier decisions, too.
+  if (unkept_.empty() && !unkept_of_stores_.must_wait(changes, !marks.empty())) {
+    return stores_.release(marks);
+  }
   if (changes.empty() && marks.empty()) return;
-  unkept_.add(
+  unkept_of_stores_.add(
       std::move(changes),
       [this, marks = std::move(marks)] {
         feed_pending();
@@ -267,6 +272,7 @@ void AgentHub::stop() {
   ended_.clear();
   pending_.clear();
   unkept_.stop();
+  unkept_of_stores_.stop();
   tick_timer_.cancel();
   idle_timer_.cancel();
   turn_timer_.cancel();
@@ -354,7 +360,8 @@ void AgentHub::perform(const membership::Action& action) {
     forget(found);
     pending_.emplace_back(membership::event::Closed{close->connection});
   } else if (const auto* log = variants::get_if<act::Log>(&action)) {
-    log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
+    const LogLevel level = options_.quiet ? LogLevel::kDebug : log->level;
+    log->is_about_stranger ? log_about_peer(level, log->text) : log_message(level, log->text);
   } else if (const auto* started = variants::get_if<act::RoundStarted>(&action)) {
     options_.round_started(*started);
   } else if (const auto* ended = variants::get_if<act::RoundOver>(&action)) {
@@ -396,7 +403,7 @@ void AgentHub::when_idle(std::optional<std::chrono::milliseconds> timeout,
 }
 
 void AgentHub::check_idle() {
-  if (!idle_done_ || !table_.idle() || !unkept_.empty()) return;
+  if (!idle_done_ || !table_.idle() || !unkept_.empty() || !unkept_of_stores_.empty()) return;
   idle_timer_.cancel();
   asio::post(tick_timer_.get_executor(), [self = shared_from_this()] {
     const auto ready = std::exchange(self->idle_done_, nullptr);

@@ -128,7 +128,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   bool is_forgetting_ = false;
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events caused by actions
-  journal::JournalGate unkept_;
+  journal::JournalGate unkept_, unkept_of_stores_;
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

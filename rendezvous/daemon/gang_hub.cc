@@ -241,7 +241,8 @@ void GangHub::perform(const gangs::GangAction& action) {
   } else if (const auto* changed = variants::get_if<act::Changed>(&action)) {
     if (listener_.changed) listener_.changed(changed->gang);
   } else if (const auto* log = variants::get_if<act::Log>(&action)) {
-    log_message(log->level, log->text);
+    log->is_about_stranger ? log_about_peer(log->level, log->text)
+                           : log_message(log->level, log->text);
   }
 }
 

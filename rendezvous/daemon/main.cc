@@ -23,7 +23,6 @@
 #include "common/ending.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/flood_limit.h"
 #include "common/log.h"
 #include "common/peer_user.h"
 #include "common/process_facts.h"
@@ -45,29 +44,24 @@ namespace {
 using namespace ddprun;
 using rendezvous::DaemonFlags;
 
-// ddprund's log. Its reader may be stuck, and its lines may be about hostile peers. A line without
-// room at once is dropped. So are warnings beyond a rate, so that a flood doesn't fill the disk.
-// The next written line follows one that says how many were dropped. A line is cut to 4096 bytes
-// (512 on a terminal), as many as poll(2)'s "writable" guarantees. `fd`, which other processes may
-// share, stays in blocking mode.
+// ddprund's log, whose reader may be stuck. A line without room at once is dropped. The next written
+// line follows one that says how many were dropped. A line is cut to 4096 bytes (512 on a
+// terminal), as many as poll(2)'s "writable" guarantees. `fd`, which other processes may share,
+// stays in blocking mode. Lines about strangers have their own limit (log_about_peer()).
 class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit DroppingSink(int fd) : fd_(fd), max_bytes_(::isatty(fd) == 1 ? 512 : PIPE_BUF) {}
 
  private:
   using Message = spdlog::details::log_msg;
-  static constexpr double kWarningsAtOnce = 1000;
-  static constexpr double kWarningsPerSecond = 10;
 
   void sink_it_(const Message& message) override {
-    const bool is_flood = message.level == spdlog::level::warn && !warnings_.admit(Clock::now());
     bool is_taken = false;
-    if (!is_flood && num_dropped_ == 0) {
+    if (num_dropped_ == 0) {
       is_taken = take(nullptr, message);
-    } else if (!is_flood) {
-      const std::string text = concat(
-          num_dropped_,
-          " line(s) of this log were dropped: nobody took them, or they were a flood of warnings");
+    } else {
+      const std::string text =
+          concat(num_dropped_, " line(s) of this log were dropped: nobody took them");
       const Message dropped{message.time, {}, message.logger_name, spdlog::level::warn, text};
       is_taken = take(&dropped, message);
     }
@@ -104,7 +98,6 @@ class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
   const int fd_;
   const std::size_t max_bytes_;
   std::uint64_t num_dropped_ = 0;
-  FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
 };
 
 // The service that the flags ask for: a single Daemon, or one of several. I/O thread only.

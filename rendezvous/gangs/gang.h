@@ -32,7 +32,7 @@ struct GangSpec {
   std::vector<std::string> arguments;    // ddprun's
   std::vector<std::string> environment;  // NAME=VALUE
   std::string directory;
-  std::int64_t stop_ms = 40'000;  // from SIGTERM to SIGKILL
+  std::int64_t stop_ms = 110'000;  // from SIGTERM to SIGKILL
 
   friend bool operator==(const GangSpec&, const GangSpec&) = default;
 };

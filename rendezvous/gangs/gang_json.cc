@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/parsed_number.h"
+#include "common/stop_limits.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "common/written_json.h"
@@ -255,8 +256,7 @@ std::vector<GangNews> parse_gangs_page(std::string_view body) {
 // ---- a client's steps before it submits a gang ----
 
 std::int64_t stop_ms_of(std::chrono::milliseconds shutdown_timeout) {
-  constexpr std::chrono::milliseconds kOwnEnd{10'000};
-  return (shutdown_timeout + kOwnEnd).count();
+  return (shutdown_timeout + kDdprunGoneMargin).count();
 }
 
 std::vector<std::string> take_environment(std::vector<std::string> variables, GangSpec& spec) {

@@ -199,7 +199,8 @@ void GangQueue::node_came(ConnectionId connection, const NodeHello& hello, const
     const std::string why =
         concat("an agent of ", hello.user, " for node ", hello.node, " is connected from ",
                node.address, ": stop that one, or give this one another --name");
-    out.push_back(gang_action::Log{LogLevel::kWarning, concat("refused ", address, ": ", why)});
+    out.push_back(
+        gang_action::Log{LogLevel::kWarning, concat("refused ", address, ": ", why), true});
     out.push_back(gang_action::Tell{connection, NodeRefused{why, false}});
     out.push_back(gang_action::Close{connection});
     return;

@@ -43,6 +43,7 @@ struct Changed {  // for those who wait for the gang's news
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
+  bool is_about_stranger = false;  // log_about_peer() is for it
 };
 }  // namespace gang_action
 

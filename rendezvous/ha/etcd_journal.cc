@@ -255,18 +255,40 @@ void EtcdJournal::settle() {
 
 // ---- batches ----
 
-void EtcdJournal::commit(const journal::Batch& batch) {
+void EtcdJournal::commit_in_parts(const journal::Batch& batch, const Others& others) {
   DDPRUN_CHECK(loaded_);
   if (batch.empty()) return check_leadership();
   settle();
   for (const std::string& blob : std::exchange(loose_blobs_, {})) {
     rubbish_.insert(blob);
   }
-  carry_out_log();
+  carry_out_log({});
   tidy();
-  const journal::Batch rows = store_large_rows(batch);
-  if (!fits(rows)) return write_log(rows);
+  let(others);
+  const journal::Batch rows = store_large_rows(batch, others);
+  if (!fits(rows)) return write_log(rows, others);
   take({changes_of(rows), [this, rows] { note_rows(rows); }});
+}
+
+void EtcdJournal::let(const Others& others) {
+  if (others) others([this](const journal::Batch& batch) { return commit_between(batch); });
+}
+
+// A part of the other batch may be the last thing that etcd has: nothing of it counts yet.
+bool EtcdJournal::commit_between(const journal::Batch& batch) {
+  if (batch.empty()) {
+    check_leadership();
+    return true;
+  }
+  journal::Batch rows;
+  for (const journal::RowChange& row : batch) {
+    if (row.content && row.content->size() > limits_.row_bytes) return false;
+    rows.push_back({row.key, std::nullopt});
+    if (row.content) rows.back().content = encode_row(*row.content);
+  }
+  if (!fits(rows)) return false;
+  take({changes_of(rows), [this, rows] { note_rows(rows); }});
+  return true;
 }
 
 bool EtcdJournal::fits(const journal::Batch& rows) const {
@@ -287,7 +309,7 @@ std::vector<KeyChange> EtcdJournal::changes_of(const journal::Batch& rows) const
 
 // Writes large contents as blobs. Returns the batch with stored values (encode_row()) instead of
 // contents.
-journal::Batch EtcdJournal::store_large_rows(const journal::Batch& batch) {
+journal::Batch EtcdJournal::store_large_rows(const journal::Batch& batch, const Others& others) {
   std::map<std::string, std::optional<std::string>> rows;  // a key may come more than once
   std::map<std::string, const journal::RowChange*> last;
   for (const journal::RowChange& row : batch) last[row.key] = &row;
@@ -299,7 +321,7 @@ journal::Batch EtcdJournal::store_large_rows(const journal::Batch& batch) {
     } else {
       const std::string blob = concat(number_ + 1);
       loose_blobs_.insert(blob);
-      write_parts(blob_prefix(prefix_, blob), *row->content);
+      write_parts(blob_prefix(prefix_, blob), *row->content, others);
       rows[key] = encode_row_of_blob(blob, parts_of(*row->content, limits_.txn_bytes));
     }
   }
@@ -308,10 +330,12 @@ journal::Batch EtcdJournal::store_large_rows(const journal::Batch& batch) {
   return stored;
 }
 
-void EtcdJournal::write_parts(const std::string& prefix, std::string_view bytes) {
+void EtcdJournal::write_parts(const std::string& prefix, std::string_view bytes,
+                              const Others& others) {
   for (std::size_t part = 0; part * limits_.txn_bytes < bytes.size(); ++part) {
     const std::string_view content = bytes.substr(part * limits_.txn_bytes, limits_.txn_bytes);
     take({{{prefix + part_name(part), std::string(content)}}, {}});
+    let(others);
   }
 }
 
@@ -329,10 +353,10 @@ void EtcdJournal::tidy() {
   }
 }
 
-void EtcdJournal::write_log(const journal::Batch& rows) {
+void EtcdJournal::write_log(const journal::Batch& rows, const Others& others) {
   log_is_dirty_ = true;
   const std::string bytes = encode_log(rows);
-  write_parts(log_prefix(prefix_), bytes);
+  write_parts(log_prefix(prefix_), bytes, others);
   const Parts parts = parts_of(bytes, limits_.txn_bytes);
   take({{{log_commit_key(prefix_), encode_parts(parts)}}, [this, rows] {
           note_rows(rows);
@@ -340,7 +364,7 @@ void EtcdJournal::write_log(const journal::Batch& rows) {
         }});
   // The batch is kept. If carrying it out fails now, the next commit tries it again, and throws.
   try {
-    carry_out_log();
+    carry_out_log(others);
   } catch (const Error& error) {
     log_debug(error.what());
   } catch (const journal::Deposed& deposed) {
@@ -348,7 +372,7 @@ void EtcdJournal::write_log(const journal::Batch& rows) {
   }
 }
 
-void EtcdJournal::carry_out_log() {
+void EtcdJournal::carry_out_log(const Others& others) {
   while (log_) {
     journal::Batch part;
     std::size_t num_bytes = 0;
@@ -367,6 +391,7 @@ void EtcdJournal::carry_out_log() {
       step.taken = [this, count = part.size()] { log_->resize(log_->size() - count); };
     }
     take(std::move(step));
+    if (log_) let(others);
   }
 }
 

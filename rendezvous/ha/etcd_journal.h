@@ -128,7 +128,9 @@ class EtcdJournal : public journal::BatchWriter {
   // more; then nothing of the batch is kept. Throws Error(kUnavailable), … as KeyStore does. Then
   // it isn't known whether the batch is kept, and the next batch must contain it. An empty batch
   // asks the cluster's majority whether this process still leads.
-  void commit(const journal::Batch& batch) override;
+  void commit(const journal::Batch& batch) override { commit_in_parts(batch, {}); }
+  // Takes a batch of `others` if it fits into one transaction.
+  void commit_in_parts(const journal::Batch& batch, const Others& others) override;
 
   void cancel() override { store_->cancel(); }
   std::string name() const override { return name_; }
@@ -154,10 +156,12 @@ class EtcdJournal : public journal::BatchWriter {
   void follow(const TxnResult& refused, std::int64_t first, std::int64_t last);
   [[noreturn]] void depose() const;
 
-  journal::Batch store_large_rows(const journal::Batch& batch);
-  void write_parts(const std::string& prefix, std::string_view bytes);
-  void write_log(const journal::Batch& rows);
-  void carry_out_log();
+  journal::Batch store_large_rows(const journal::Batch& batch, const Others& others);
+  void write_parts(const std::string& prefix, std::string_view bytes, const Others& others);
+  void write_log(const journal::Batch& rows, const Others& others);
+  void carry_out_log(const Others& others);
+  void let(const Others& others);
+  bool commit_between(const journal::Batch& batch);
   void tidy();
   bool fits(const journal::Batch& rows) const;
   std::vector<KeyChange> changes_of(const journal::Batch& rows) const;

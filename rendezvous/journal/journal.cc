@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -22,15 +23,41 @@ constexpr char kInMemory[] =
 constexpr char kUpToDate[] = " is written again, and up to date";
 constexpr std::chrono::milliseconds kTurn{2};
 constexpr std::chrono::milliseconds kCancelLimit{500};  // until a writer notices cancel()
+constexpr std::size_t kLargeRows = 100, kLargeBytes = std::size_t{1} << 20;
+
+using Changes = std::map<std::string, std::optional<std::string>>;
+
+bool are_large(const Changes& rows) {
+  std::size_t bytes = 0;
+  for (const auto& [key, content] : rows) bytes += content ? content->size() : 0;
+  return rows.size() > kLargeRows || bytes > kLargeBytes;
+}
+
+void move_to(Batch& batch, Changes rows) {
+  batch.reserve(batch.size() + rows.size());
+  while (!rows.empty()) {
+    auto row = rows.extract(rows.begin());
+    batch.push_back({std::move(row.key()), std::move(row.mapped())});
+  }
+}
+
 }  // namespace
 
 class Journal::Shared : public std::enable_shared_from_this<Shared> {
-  using Rows = std::map<std::string, std::optional<std::string>>;
   using Lock = std::unique_lock<std::mutex>;
   struct Wait {
     std::uint64_t number = 0;
     std::function<void()> done;
     Clock::time_point since;
+  };
+  // The rows of one RowKind, and who waits for them.
+  struct Lane {
+    Changes behind;          // not on disk, and not being written
+    std::deque<Wait> waits;  // in order; empty while trouble_ is set, unless it is shared
+
+    void put_back(std::span<RowChange> rows) {  // newer contents stay
+      for (RowChange& row : rows) behind.try_emplace(std::move(row.key), std::move(row.content));
+    }
   };
 
  public:
@@ -48,13 +75,14 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
 
   bool is_shared() const { return options_.is_shared; }
 
-  void commit(Batch batch, std::function<void()> done) {
+  void commit(Batch batch, std::function<void()> done, RowKind kind) {
     const std::lock_guard lock(mutex_);
     if (deposed_) return;
+    Lane& lane = kind == RowKind::kDecision ? decisions_ : stores_;
     for (RowChange& row : batch) {
-      behind_.insert_or_assign(std::move(row.key), std::move(row.content));
+      lane.behind.insert_or_assign(std::move(row.key), std::move(row.content));
     }
-    waits_.push_back({++num_commits_, std::move(done), Clock::now()});
+    lane.waits.push_back({++num_commits_, std::move(done), Clock::now()});
     if (trouble_ && !options_.is_shared) release(num_commits_);
     writer_wakes_.notify_one();
     if (std::exchange(watcher_sleeps_, false)) watcher_wakes_.notify_one();
@@ -72,7 +100,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
         if (stopping_) return true;
         if (deposed_) return false;
         if (trouble_) return Clock::now() >= next_try_;
-        return !behind_.empty() || !waits_.empty();
+        return has_rows() || first_wait() != nullptr;
       };
       if (trouble_ && !deposed_) {
         writer_wakes_.wait_until(lock, next_try_, due);
@@ -90,23 +118,34 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   void write(Lock& lock) {
-    Rows rows = std::exchange(behind_, {});
+    // Decisions aren't part of a large batch: they are kept between its parts. Those that found no
+    // place there are kept alone.
+    const bool are_alone = std::exchange(decisions_first_, false);
+    const bool is_large = options_.is_shared && !are_alone && are_large(stores_.behind);
+    Changes of_stores, decisions;
+    if (!are_alone) of_stores.swap(stores_.behind);
+    if (!is_large) decisions.swap(decisions_.behind);
+    const std::size_t num_decisions = decisions.size();
     const std::uint64_t up_to = num_commits_;
     const bool was_failing = trouble_.has_value();
-    if (rows.empty() && !was_failing && !options_.is_shared) return release(up_to);
+    if (decisions.empty() && of_stores.empty() && !was_failing && !options_.is_shared) {
+      return release(up_to);
+    }
     const Clock::time_point begun = Clock::now();
     writing_since_ = begun;
     lock.unlock();
     Batch batch;
-    batch.reserve(rows.size());
-    while (!rows.empty()) {
-      auto row = rows.extract(rows.begin());
-      batch.push_back({std::move(row.key()), std::move(row.mapped())});
-    }
+    move_to(batch, std::move(decisions));
+    move_to(batch, std::move(of_stores));
     std::string what;
     bool done = false, deposed = false;
     try {
-      writer_->commit(batch);
+      if (is_large) {
+        writer_->commit_in_parts(
+            batch, [&](const BatchWriter::CommitNow& now) { write_decisions(now, lock); });
+      } else {
+        writer_->commit(batch);
+      }
       done = true;
     } catch (const Deposed& error) {
       deposed = true;
@@ -117,9 +156,43 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     lock.lock();
     writing_since_.reset();
     if (deposed) return depose(what);
-    if (!done) return could_not_write(std::move(batch), what);
+    if (!done) {
+      decisions_.put_back(std::span(batch).first(num_decisions));
+      stores_.put_back(std::span(batch).subspan(num_decisions));
+      return could_not_write(what);
+    }
     if (trouble_) wrote(Clock::now() - begun);
-    release(up_to);  // the watcher may have released them already
+    if (are_alone) return release(decisions_, up_to);
+    if (!is_large) return release(up_to);  // the watcher may have released them already
+    // Nobody hears of a store's rows before the decisions that came earlier are kept.
+    const bool all_decided = decisions_.waits.empty();
+    release(stores_, all_decided ? up_to : std::min(up_to, decisions_.waits.front().number - 1));
+  }
+
+  // Between the parts of a large batch.
+  void write_decisions(const BatchWriter::CommitNow& commit_now, Lock& lock) {
+    lock.lock();
+    progressed_at_ = Clock::now();
+    writing_since_ = progressed_at_;
+    if (stopping_ || decisions_.waits.empty()) return lock.unlock();
+    const std::uint64_t up_to = num_commits_;
+    Changes rows = std::exchange(decisions_.behind, {});
+    lock.unlock();
+    Batch batch;
+    move_to(batch, std::move(rows));
+    bool is_kept = false;
+    try {
+      is_kept = commit_now(batch);
+    } catch (...) {
+      lock.lock();
+      decisions_.put_back(batch);
+      lock.unlock();
+      throw;
+    }
+    lock.lock();
+    decisions_first_ = !is_kept;
+    is_kept ? release(decisions_, up_to) : decisions_.put_back(batch);
+    lock.unlock();
   }
 
   // Called when a write succeeded after trouble. New commits wait for their writes again.
@@ -135,9 +208,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     say(LogLevel::kInfo, concat(name_, kUpToDate));
   }
 
-  void could_not_write(Batch batch, const std::string& what) {
-    // Newer contents have precedence.
-    for (RowChange& row : batch) behind_.try_emplace(std::move(row.key), std::move(row.content));
+  void could_not_write(const std::string& what) {
     fail(what);
     next_try_ = Clock::now() + retry_;
   }
@@ -145,8 +216,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   // Ends the journal; callers that wait are never called.
   void depose(const std::string& why) {
     deposed_ = true;
-    waits_.clear();
-    behind_.clear();
+    decisions_ = stores_ = {};
     if (!stopping_ && options_.deposed) post_([tell = options_.deposed, why] { tell(why); });
   }
 
@@ -169,9 +239,14 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   }
 
   void release(std::uint64_t up_to) {
-    while (!waits_.empty() && waits_.front().number <= up_to) {
-      calls_.push_back(std::move(waits_.front().done));
-      waits_.pop_front();
+    release(decisions_, up_to);
+    release(stores_, up_to);
+  }
+
+  void release(Lane& lane, std::uint64_t up_to) {
+    while (!lane.waits.empty() && lane.waits.front().number <= up_to) {
+      calls_.push_back(std::move(lane.waits.front().done));
+      lane.waits.pop_front();
     }
     if (stopping_ || calls_.empty() || std::exchange(calling_, true)) return;
     post_([self = shared_from_this()] { self->call_some(); });
@@ -199,17 +274,18 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     Lock lock(mutex_);
     std::uint64_t looked_again_at = 0;  // the number of a wait
     while (!stopping_) {
-      if (waits_.empty() || trouble_) {
+      if (first_wait() == nullptr || trouble_) {
         watcher_sleeps_ = true;
         watcher_wakes_.wait(lock);
         continue;
       }
-      const Clock::time_point limit = waits_.front().since + options_.commit_limit;
+      const Clock::time_point limit =
+          std::max(first_wait()->since, progressed_at_) + options_.commit_limit;
       if (Clock::now() < limit) {
         watcher_wakes_.wait_until(lock, limit);
         continue;
       }
-      const std::uint64_t number = waits_.front().number;
+      const std::uint64_t number = first_wait()->number;
       if (std::exchange(looked_again_at, number) != number) {
         watcher_wakes_.wait_for(lock, options_.second_look);
         continue;
@@ -258,7 +334,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   // Logs what is not kept. A shared journal logs nothing: nobody has seen the effects.
   void say_end(bool was_failing) const {
     if (deposed_ || options_.is_shared) return;
-    if (!behind_.empty() && trouble_) {
+    if (has_rows() && trouble_) {
       const auto time = std::chrono::ceil<std::chrono::seconds>(Clock::now() - trouble_->since);
       log_error(trouble_->what, "; what was decided in the last ", time.count(),
                 " s is not kept, and lost with this ddprund");
@@ -268,6 +344,15 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   }
 
  private:
+  bool has_rows() const { return !decisions_.behind.empty() || !stores_.behind.empty(); }
+  // Null: nobody waits.
+  const Wait* first_wait() const {
+    if (decisions_.waits.empty()) return stores_.waits.empty() ? nullptr : &stores_.waits.front();
+    if (stores_.waits.empty()) return &decisions_.waits.front();
+    const Wait &one = decisions_.waits.front(), &other = stores_.waits.front();
+    return one.number < other.number ? &one : &other;
+  }
+
   const std::unique_ptr<BatchWriter> writer_;
   const std::string name_;
   const std::function<void(std::function<void()>)> post_;
@@ -276,9 +361,10 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
   // Guarded by mutex_.
   mutable std::mutex mutex_;
   std::condition_variable writer_wakes_, watcher_wakes_, stopped_wakes_;
-  bool watcher_sleeps_ = false;              // true: a commit must wake the watcher
-  Rows behind_;                              // rows not on disk and not being written
-  std::deque<Wait> waits_;                   // in order; empty while trouble_ is set, unless shared
+  bool watcher_sleeps_ = false;  // true: a commit must wake the watcher
+  Lane decisions_, stores_;
+  bool decisions_first_ = false;             // they found no place between the parts of a batch
+  Clock::time_point progressed_at_{};        // when a part of a large batch was kept
   std::uint64_t num_commits_ = 0;            // the number of the last wait
   std::deque<std::function<void()>> calls_;  // due calls, in order
   bool calling_ = false;                     // call_some() will run
@@ -307,8 +393,8 @@ Journal::Journal(std::unique_ptr<BatchWriter> writer,
 
 Journal::~Journal() { shared_->stop(std::move(writer_thread_), std::move(watcher_thread_)); }
 
-void Journal::commit(Batch batch, std::function<void()> done) {
-  shared_->commit(std::move(batch), std::move(done));
+void Journal::commit(Batch batch, std::function<void()> done, RowKind kind) {
+  shared_->commit(std::move(batch), std::move(done), kind);
 }
 
 std::optional<JournalTrouble> Journal::trouble() const { return shared_->trouble(); }
@@ -324,7 +410,8 @@ void JournalGate::add(Batch changes, std::function<void()> carry_out,
                       std::shared_ptr<const void> owner) {
   DDPRUN_CHECK(journal_ != nullptr);
   waiting_.push_back({std::move(carry_out), {}});
-  journal_->commit(std::move(changes), [this, owner = std::move(owner)] { kept(); });
+  journal_->commit(
+      std::move(changes), [this, owner = std::move(owner)] { kept(); }, kind_);
 }
 
 void JournalGate::kept() {

@@ -34,6 +34,12 @@ class BatchWriter {
   // Commits the whole batch or nothing; throws std::exception. A batch that failed is tried again,
   // with more rows. An empty batch only checks whether this process is deposed.
   virtual void commit(const Batch& batch) = 0;
+  // Does the same as commit(), for a batch that may take long. Between its parts it calls `others`,
+  // which may pass a batch of other rows to `commit_now`: that one is kept before this one is.
+  // `commit_now` returns false if it can't take it now.
+  using CommitNow = std::function<bool(const Batch& batch)>;
+  using Others = std::function<void(const CommitNow& commit_now)>;
+  virtual void commit_in_parts(const Batch& batch, const Others&) { commit(batch); }
   // Any thread. Makes a commit that is under way, and each later one, end soon by throwing.
   virtual void cancel() {}
   virtual std::string name() const = 0;
@@ -58,6 +64,10 @@ struct JournalOptions {
   std::chrono::milliseconds last_retry{60'000};
 };
 
+// Decisions don't wait for what may be large (kStore): values that workers have stored. Rows of one
+// kind are no rows of the other.
+enum class RowKind { kDecision, kStore };
+
 // A disk that fails or hangs.
 struct JournalTrouble {
   std::string what;
@@ -77,9 +87,9 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // Keeps the batch. Calls `done` on the I/O thread, in order, once all batches up to this are
-  // kept, or if the disk fails or hangs.
-  void commit(Batch batch, std::function<void()> done);
+  // Keeps the batch. Calls `done` on the I/O thread once all decisions up to this are kept, and all
+  // rows of its kind, or if the disk fails or hangs. The calls of each kind come in order.
+  void commit(Batch batch, std::function<void()> done, RowKind kind = RowKind::kDecision);
 
   // Set while jobs go on in memory or, with a shared journal, wait.
   std::optional<JournalTrouble> trouble() const;
@@ -97,7 +107,8 @@ class Journal {
 class JournalGate {
  public:
   // `journal` must outlive this; nullptr: there is none, and nothing waits.
-  explicit JournalGate(Journal* journal) : journal_(journal) {}
+  explicit JournalGate(Journal* journal, RowKind kind = RowKind::kDecision)
+      : journal_(journal), kind_(kind) {}
 
   // Returns whether actions that follow from `changes` must wait, and be passed to add(). They must
   // if these changes or earlier ones are not kept yet. With a shared journal all actions with
@@ -125,6 +136,7 @@ class JournalGate {
   void kept();
 
   Journal* const journal_;
+  const RowKind kind_;
   std::deque<Waiting> waiting_;  // one per commit, in order
   bool stopped_ = false;
 };

@@ -89,7 +89,7 @@ bool Job::newcomer(ConnectionId connection, const ConnectionFacts& facts, const 
   if (!join.unfit.empty()) blame_.keep_out(join, facts, out);
   if (const auto refused = admission(state_, join, facts)) {
     const std::string who = concat(join.host, " (", facts.peer_addr, ")");
-    log(out, state_, LogLevel::kWarning, concat("refused ", who, ": ", refused->message));
+    log(out, state_, LogLevel::kWarning, concat("refused ", who, ": ", refused->message), true);
     out.push_back(action::Send{connection, {0, 0, *refused}});
     out.push_back(action::Close{connection});
     if (state_.phase == JobPhase::kForming) {  // the waiting nodes may wait for this one
@@ -143,7 +143,8 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
   if (broken) {
     log(out, state_, LogLevel::kWarning,
         concat(describe(*node), " broke the protocol (message ", envelope.seq,
-               " out of order); closing its connection"));
+               " out of order); closing its connection"),
+        true);
     out.push_back(action::Close{connection});
     return false;
   }

@@ -165,7 +165,7 @@ void JobTable::hint_at_siblings(Job& job, Clock::time_point now, Actions& out) {
 }
 
 void JobTable::refuse(ConnectionId connection, Refused refused, Actions& out) const {
-  out.push_back(action::Log{LogLevel::kWarning, "refused an agent: " + refused.message});
+  out.push_back(action::Log{LogLevel::kWarning, "refused an agent: " + refused.message, true});
   out.push_back(action::Send{connection, {0, 0, std::move(refused)}});
   out.push_back(action::Close{connection});
 }

@@ -19,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/log_level.h"
+#include "common/stop_limits.h"
 #include "common/variant.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/finished_jobs.h"
@@ -74,6 +75,7 @@ struct Close {
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
+  bool is_about_stranger = false;  // log_about_peer() is for it
 };
 // A round begins. on_daemon_port is true in static mode. Then new c10d connections to the daemon's
 // port get a new key space, and older ones keep theirs.
@@ -108,9 +110,10 @@ using Actions = std::vector<Action>;
 // The rendezvous' own settings. A job's settings come with its first Join.
 struct MachineOptions {
   std::chrono::milliseconds reconnect_grace{150};
-  std::chrono::milliseconds stop_margin{15'000};  // so long after shutdown a node counts as stuck
-  std::chrono::milliseconds end_linger{10'000};   // JobEnd waits so long for its `ack`
-  std::chrono::milliseconds end_grace{1'000};     // the same for a node without a connection
+  // After this time beyond the shutdown time a node counts as stuck.
+  std::chrono::milliseconds stop_margin{kNodeStoppedMargin};
+  std::chrono::milliseconds end_linger{10'000};  // JobEnd waits so long for its `ack`
+  std::chrono::milliseconds end_grace{1'000};    // the same for a node without a connection
   // After restore() agents must come back within this time, or the job's keep-alive time if longer.
   std::chrono::milliseconds restore_grace{10'000};
   std::chrono::milliseconds keep_finished{0};  // so long finished() has a job; 0: none

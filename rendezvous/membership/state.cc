@@ -76,8 +76,9 @@ std::vector<std::string> RoundFailures::victims() const {
   return lines;
 }
 
-void log(Actions& out, const JobState& job, LogLevel level, const std::string& text) {
-  out.push_back(action::Log{level, concat("job ", job.run_id, ": ", text)});
+void log(Actions& out, const JobState& job, LogLevel level, const std::string& text,
+         bool is_about_stranger) {
+  out.push_back(action::Log{level, concat("job ", job.run_id, ": ", text), is_about_stranger});
 }
 
 const char* to_string(JobPhase phase) { return kJobPhases.at(static_cast<std::size_t>(phase)); }

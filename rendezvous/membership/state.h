@@ -267,7 +267,8 @@ struct JobState : RosterState, RoundState, BlameState, HangState {
   std::optional<Clock::time_point> began;  // nullopt: it began in an older rendezvous
 };
 
-void log(Actions& out, const JobState& job, LogLevel level, const std::string& text);
+void log(Actions& out, const JobState& job, LogLevel level, const std::string& text,
+         bool is_about_stranger = false);
 
 inline bool is_static(const JobSettings& settings) {
   return settings.rdzv_backend == kStaticBackend;

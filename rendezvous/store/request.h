@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/store/hashed_key.h"
+
 namespace ddprun::store {
 
 // The first byte of a request of PyTorch's c10d TCPStore protocol (docs/internals/store.md has the
@@ -86,7 +88,7 @@ struct RequestLimits {
 // request to send they point into the sender's memory, valid until it is encoded.
 struct Request {
   Opcode opcode = Opcode::kPing;
-  std::string_view key = {};
+  HashedKey key = {};
   std::string_view value = {};     // SET, APPEND, QUEUE_PUSH; COMPARE_SET: the desired value
   std::string_view expected = {};  // COMPARE_SET
   std::int64_t number = 0;         // ADD: the summand; BARRIER: the world size

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/keyed_hash.h"
+#include "rendezvous/store/hashed_key.h"
 
 namespace ddprun::store {
 
@@ -50,14 +51,12 @@ class SteadyTable {
   // Returns the oldest entry; null: the table is empty.
   Entry* first() const { return first_; }
   // Returns null if the key isn't there.
-  Entry* find(std::string_view key) const {
-    return empty() ? nullptr : find(key, KeyedHash()(key));
-  }
-  bool contains(std::string_view key) const { return find(key) != nullptr; }
+  Entry* find(const HashedKey& key) const { return empty() ? nullptr : find(key, key.hash()); }
+  bool contains(const HashedKey& key) const { return find(key) != nullptr; }
 
   // Returns the key's entry, which is made if there is none, and whether it is new.
-  std::pair<Entry*, bool> try_emplace(std::string_view key) {
-    const std::size_t hash = KeyedHash()(key);
+  std::pair<Entry*, bool> try_emplace(const HashedKey& key) {
+    const std::size_t hash = key.hash();
     if (Entry* const found = empty() ? nullptr : find(key, hash)) return {found, false};
     std::unique_ptr<Entry> made(new Entry(key));
     add_bucket();

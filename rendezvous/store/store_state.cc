@@ -85,7 +85,7 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request,
       break;
     case Opcode::kCheck: {
       const bool all = std::all_of(request.keys.begin(), request.keys.end(),
-                                   [this](std::string_view key) { return exists(key); });
+                                   [this](const HashedKey& key) { return exists(key); });
       reply_byte(from, all ? kReady : kNotReady);
       break;
     }
@@ -189,7 +189,7 @@ std::size_t StoreState::num_waits_for(const Request& request) const {
   }
   const bool has_key = kRequestFields[static_cast<int>(request.opcode)][0] == 'k';
   std::size_t num_waits = 0;
-  const auto count = [&](std::string_view key) {
+  const auto count = [&](const HashedKey& key) {
     if (const auto* const found = watchers_.find(key)) num_waits += found->value.size();
     if (const auto* const found = barriers_.find(key)) num_waits += found->value.size();
   };
@@ -227,7 +227,7 @@ std::shared_ptr<std::string> StoreState::make_value(std::string_view bytes) {
   return {counted, &counted->bytes};
 }
 
-bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
+bool StoreState::fits_value(const HashedKey& key, std::size_t value_bytes) {
   const auto* const found = values_.find(key);
   if (found == nullptr) return fits(key.size() + value_bytes, 1);
   if (is_held(found->value)) return fits(value_bytes, 0);  // a reply holds the old value
@@ -235,7 +235,7 @@ bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
   return value_bytes <= old_bytes || fits(value_bytes - old_bytes, 0);
 }
 
-bool StoreState::assign(std::string_view key, std::string_view value) {
+bool StoreState::assign(const HashedKey& key, std::string_view value) {
   std::shared_ptr<std::string> made = make_value(value);
   const auto [entry, is_new] = values_.try_emplace(key);
   value_bytes_ += value.size();
@@ -249,14 +249,14 @@ bool StoreState::assign(std::string_view key, std::string_view value) {
   return is_new;
 }
 
-void StoreState::put(std::string_view key, std::string_view value) {
+void StoreState::put(const HashedKey& key, std::string_view value) {
   const bool is_new = assign(key, value);
   if (waits_.empty()) return;
   key_written(key, is_new && !is_queue(key));
   end_barriers(key);
 }
 
-void StoreState::get(ConnectionId from, std::string_view key) {
+void StoreState::get(ConnectionId from, const HashedKey& key) {
   static const SharedValue kEmpty = std::make_shared<const std::string>();
   const auto* const found = values_.find(key);
   reply_value(from, found == nullptr ? kEmpty : found->value);
@@ -278,7 +278,7 @@ void StoreState::compare_set(ConnectionId from, const Request& request) {
   }
 }
 
-bool StoreState::read_number(std::string_view key, std::int64_t* number) {
+bool StoreState::read_number(const HashedKey& key, std::int64_t* number) {
   *number = 0;
   const auto* const found = values_.find(key);
   if (found == nullptr) return true;
@@ -301,7 +301,7 @@ void StoreState::add(ConnectionId from, const Request& request) {
   reply_integer(from, sum);
 }
 
-void StoreState::delete_key(ConnectionId from, std::string_view key) {
+void StoreState::delete_key(ConnectionId from, const HashedKey& key) {
   auto* const found = values_.find(key);
   if (found != nullptr) {
     key_bytes_ -= key.size();
@@ -414,7 +414,7 @@ void StoreState::queue_pop(ConnectionId from, const Request& request) {
 }
 
 // One element ends only one WAIT, the oldest that is complete, so that consumers don't race for it.
-void StoreState::offer_element(std::string_view key) {
+void StoreState::offer_element(const HashedKey& key) {
   const auto* const watchers = watchers_.find(key);
   if (watchers == nullptr) return;
   for (const ConnectionId woken : end_complete(watchers->value, 1)) {
@@ -440,7 +440,7 @@ void StoreState::offer_again(ConnectionId connection, const Request* next_reques
 
 void StoreState::wait(ConnectionId from, const Request& request) {
   const bool all =
-      std::ranges::all_of(request.keys, [&](std::string_view key) { return exists(key); });
+      std::ranges::all_of(request.keys, [&](const HashedKey& key) { return exists(key); });
   if (all) {
     reply_byte(from, kStopWaiting);
   } else if (may_wait(from, request.keys)) {
@@ -486,7 +486,7 @@ void StoreState::add_wait(ConnectionId from, const std::vector<std::string_view>
   const auto wait = waits_.insert(waits_.end(), Wait{from, is_barrier, 0, {}});
   wait->watches.reserve(keys.size());
   SteadyTable<Watchers>& watched = is_barrier ? barriers_ : watchers_;
-  for (const std::string_view key : keys) {
+  for (const HashedKey key : keys) {
     auto* const entry = watched.try_emplace(key).first;
     Watchers& watchers = entry->value;
     if (!watchers.empty() && watchers.back() == wait) continue;  // the wait names the key twice
@@ -501,7 +501,7 @@ void StoreState::add_wait(ConnectionId from, const std::vector<std::string_view>
 }
 
 // If the key had a value already and is no queue, no wait changes.
-void StoreState::key_written(std::string_view key, bool is_new) {
+void StoreState::key_written(const HashedKey& key, bool is_new) {
   if (!is_new && !is_queue(key)) return;
   const auto* const found = watchers_.find(key);
   if (found == nullptr) return;
@@ -509,7 +509,7 @@ void StoreState::key_written(std::string_view key, bool is_new) {
   end_complete(found->value, found->value.size());
 }
 
-void StoreState::key_disappeared(std::string_view key) {
+void StoreState::key_disappeared(const HashedKey& key) {
   const auto* const found = watchers_.find(key);
   if (found != nullptr) count_missing(found->value, 1);
 }
@@ -534,7 +534,7 @@ std::vector<ConnectionId> StoreState::end_complete(const Watchers& watchers, std
   return ended;
 }
 
-void StoreState::end_barriers(std::string_view key) {
+void StoreState::end_barriers(const HashedKey& key) {
   const auto* const found = barriers_.find(key);
   if (found == nullptr) return;
   outcome_.work += found->value.size();

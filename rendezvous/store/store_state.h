@@ -110,7 +110,7 @@ class StoreState {
   // Throws Error(kProtocol) if the bytes are invalid.
   void load(SnapshotReader& in);
 
-  bool has_value(std::string_view key) const { return values_.contains(key); }
+  bool has_value(const HashedKey& key) const { return values_.contains(key); }
   std::size_t num_keys() const { return values_.size(); }
   std::size_t num_waits() const { return waits_.size(); }
   // The bytes of keys and values, queued ones included.
@@ -167,8 +167,8 @@ class StoreState {
   void wait(ConnectionId from, const Request& request);
   void barrier(ConnectionId from, const Request& request);
   void append(const Request& request);
-  void get(ConnectionId from, std::string_view key);
-  void delete_key(ConnectionId from, std::string_view key);
+  void get(ConnectionId from, const HashedKey& key);
+  void delete_key(ConnectionId from, const HashedKey& key);
   void queue_push(const Request& request);
   void queue_pop(ConnectionId from, const Request& request);
 
@@ -176,8 +176,8 @@ class StoreState {
   std::shared_ptr<std::string> make_value(std::string_view bytes);
   // The size of the keys in LIST_KEYS' reply.
   std::size_t list_bytes() const { return key_bytes_ + values_.size() * sizeof(std::uint64_t); }
-  bool is_queue(std::string_view key) const { return !queues_.empty() && queues_.contains(key); }
-  bool exists(std::string_view key) const { return values_.contains(key) || is_queue(key); }
+  bool is_queue(const HashedKey& key) const { return !queues_.empty() && queues_.contains(key); }
+  bool exists(const HashedKey& key) const { return values_.contains(key) || is_queue(key); }
   void save_waits(bool are_barriers, std::string* out) const;
   void load_waits(SnapshotReader& in, bool are_barriers);
 
@@ -190,27 +190,27 @@ class StoreState {
   bool fits(std::size_t more_bytes, std::size_t more_entries);
   // Both write a value. put() also ends the waits that this completes. assign() returns whether the
   // key is new.
-  void put(std::string_view key, std::string_view value);
-  bool assign(std::string_view key, std::string_view value);
-  bool fits_value(std::string_view key, std::size_t value_bytes);
+  void put(const HashedKey& key, std::string_view value);
+  bool assign(const HashedKey& key, std::string_view value);
+  bool fits_value(const HashedKey& key, std::size_t value_bytes);
   // Reads the number at the key by std::stoll's rules; 0 if absent. Returns false after a refusal:
   // the value is no number.
-  bool read_number(std::string_view key, std::int64_t* number);
+  bool read_number(const HashedKey& key, std::int64_t* number);
 
   // Returns false after a refusal: the waits are too many or too large.
   bool may_wait(ConnectionId from, const std::vector<std::string_view>& keys);
   void add_wait(ConnectionId from, const std::vector<std::string_view>& keys, bool is_barrier);
   // Called after a value was written to the key. `is_new` says that no value or queue had this
   // name.
-  void key_written(std::string_view key, bool is_new);
-  void key_disappeared(std::string_view key);
+  void key_written(const HashedKey& key, bool is_new);
+  void key_disappeared(const HashedKey& key);
   // Adds `more` to the number of missing keys of each of these waits.
   void count_missing(const Watchers& watchers, int more);
   // Ends at most `most` waits whose keys all exist, the oldest first. Returns their connections.
   // `watchers` may be destroyed then.
   std::vector<ConnectionId> end_complete(const Watchers& watchers, std::size_t most);
-  void end_barriers(std::string_view key);
-  void offer_element(std::string_view key);
+  void end_barriers(const HashedKey& key);
+  void offer_element(const HashedKey& key);
   void offer_again(ConnectionId connection, const Request* next_request);
   void end_wait(WaitList::iterator wait);
   void drop_wait(WaitList::iterator wait);

@@ -91,7 +91,7 @@ flags = ["--shutdown-timeout=5"]
         for variable in ("SECRET=hidden", "FROM_HERE=forwarded"):
             self.assertIn(variable, sent["environment"])
         self.assertNotIn("KEPT", names)
-        self.assertEqual(sent["stop_ms"], 15_000)  # the sum of --shutdown-timeout and ddprun's own time to end
+        self.assertEqual(sent["stop_ms"], 85_000)  # the sum of --shutdown-timeout and ddprun's own time to end
         for key in ("id", "environment"):
             del shown[key], sent[key]
         self.assertEqual(shown, sent)

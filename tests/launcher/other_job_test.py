@@ -8,17 +8,9 @@ import sys
 
 import harness
 import raw_agent
+from raw_agent import JOIN
 from store_client import CLIENT, check_counts
 
-JOIN = {"type": "join", "seq": 0, "ack": 0, "version": 1, "oldest_version": 1, "instance": "0" * 32, "session": "",
-        "settings": {"min_nodes": 1, "max_nodes": 1, "max_restarts": 1, "max_node_losses": 16, "max_preemptions": 16,
-                     "no_progress_restarts": 0, "exclude_after": 0, "spares": 0, "restart_on_join": False,
-                     "hang_action": "default", "rdzv_backend": "c10d", "store": "proxy"},
-        "timeouts": {"join_ms": 600000, "last_call_ms": 30000, "keep_alive_ms": 60000, "start_ms": 300000,
-                     "stop_grace_ms": 30000, "exit_barrier_ms": 3600000, "max_restart_delay_ms": 30000,
-                     "replacement_ms": 0, "rendezvous_lost_ms": 60000},
-        "num_workers": 1, "host": "forger", "pid": 1, "advertised_addr": "", "store_port": 1, "topology": "",
-        "program": "forger", "role": "default", "user_id": 0}
 FAILURE = {"global_rank": 0, "local_rank": 0, "node_rank": 0, "host": "forger", "pid": 1, "exit_code": 9, "signal": 0,
            "note": "", "last_lines": ["forged"], "hung": False, "lasting": False, "died_at_us": 0, "clock_error_us": 0,
            "ended_at": 0, "traceback": [], "error_file": "", "error_fields": "", "out_of_memory": "", "log_files": []}

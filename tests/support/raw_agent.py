@@ -9,6 +9,17 @@ import struct
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
+# An agent's first message, but for its job.
+JOIN = {"type": "join", "seq": 0, "ack": 0, "version": 1, "oldest_version": 1, "instance": "0" * 32, "session": "",
+        "settings": {"min_nodes": 1, "max_nodes": 1, "max_restarts": 1, "max_node_losses": 16, "max_preemptions": 16,
+                     "no_progress_restarts": 0, "exclude_after": 0, "spares": 0, "restart_on_join": False,
+                     "hang_action": "default", "rdzv_backend": "c10d", "store": "proxy"},
+        "timeouts": {"join_ms": 600000, "last_call_ms": 30000, "keep_alive_ms": 60000, "start_ms": 300000,
+                     "stop_grace_ms": 30000, "exit_barrier_ms": 3600000, "max_restart_delay_ms": 30000,
+                     "replacement_ms": 0, "rendezvous_lost_ms": 60000},
+        "num_workers": 1, "host": "forger", "pid": 1, "advertised_addr": "", "store_port": 1, "topology": "",
+        "program": "forger", "role": "default", "user_id": 0}
+
 
 class RawAgent:
     """An agent's connection that has proved the token, if there is one. It gives the rendezvous' frames one by one."""

@@ -215,7 +215,7 @@ TEST_CASE("AgentMachine: every wait of its own has a deadline") {
   SECTION("WorkersGone") {
     node.run();
     node.hear(JobEnd{0, "", {}, 1});
-    node.pass(40s);
+    node.pass(node.options.join.timeouts.shutdown + kWorkersGoneMargin);
     CHECK(node.last<agent_action::Exit>() != nullptr);
   }
 }

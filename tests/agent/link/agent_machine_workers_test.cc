@@ -177,6 +177,27 @@ TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever 
   CHECK_FALSE(node.last<agent_action::StopWorkers>()->after_records);  // the workers stop at once
 }
 
+TEST_CASE("AgentMachine: killed workers that take long to die are waited for") {
+  AgentNode node;
+  node.run();
+  node.hear(StopRound{1, "why"});
+  node.now += node.options.join.timeouts.shutdown + kDeathLimit;
+  node(agent_event::Timer{});
+  CHECK(node.last<agent_action::Exit>() == nullptr);
+  node(agent_event::WorkersGone{1});
+  CHECK(node.said<WorkersStopped>() != nullptr);
+}
+
+TEST_CASE("AgentMachine: workers that don't die are given up before the rendezvous gives up") {
+  AgentNode node;
+  node.run();
+  node.hear(StopRound{1, "why"});
+  node.now += node.options.join.timeouts.shutdown + kNodeStoppedMargin - 1s;
+  node(agent_event::Timer{});
+  REQUIRE(node.last<agent_action::Exit>() != nullptr);
+  CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
+}
+
 TEST_CASE("AgentMachine: records may be asked for anew in the next round") {
   AgentNode node;
   node.run();

@@ -74,7 +74,7 @@ TEST_CASE("Gang's line: a command line becomes a gang with its nodes, program an
   CHECK(spec.max_nodes == 4);
   CHECK(spec.workers == "4");
   CHECK(spec.directory == "/work");
-  CHECK(spec.stop_ms == 15'000);
+  CHECK(spec.stop_ms == 85'000);
   CHECK(spec.environment == std::vector<std::string>{"A=1", "PATH=/bin"});
   CHECK(spec.arguments == std::vector<std::string>{"--max-restarts=2", "--shutdown-timeout=5", "--",
                                                    "./train.py", "--epochs=1"});

@@ -16,6 +16,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
 import harness  # noqa: E402
+import raw_agent  # noqa: E402
 
 
 class CommandLine(harness.Case):
@@ -333,27 +334,40 @@ class CommandLine(harness.Case):
         self.assertRegex(done.stderr, r"warning: \d+ line\(s\) of this log were dropped")
         self.assertIn("stopping", done.stderr)
 
-    def test_a_flood_of_bad_peers_does_not_fill_the_log(self):
+    def check_limit_of_lines(self, attack, text):
+        """Carries `attack` out 700 times. Each time gives a warning with `text`."""
         daemon, endpoint = self.ddprund()
-        address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
         lines = []
         reader = threading.Thread(target=lambda: lines.extend(daemon.stderr))
         reader.start()
         for _ in range(700):
-            with socket.create_connection(address, 10) as hostile:
+            attack(endpoint)
+        daemon.send_signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(timeout=10), 0)
+        reader.join()
+        warnings = [line for line in lines if text in line]
+        self.assertGreaterEqual(len(warnings), 300)
+        self.assertLess(len(warnings), 600)  # 5 a second more
+        self.assertEqual("".join(lines).count("are left out where they are more than 5 a second (said once)"), 1)
+        self.assertIn("stopping", lines[-1])
+
+    def test_a_flood_of_bad_peers_does_not_fill_the_log(self):
+        def attack(endpoint):
+            with socket.create_connection(("127.0.0.1", int(endpoint.rsplit(":", 1)[1])), 10) as hostile:
                 hostile.sendall(b"\xff")
                 try:
                     hostile.recv(1)
                 except ConnectionResetError:
                     pass
-        daemon.send_signal(signal.SIGTERM)
-        self.assertEqual(daemon.wait(timeout=10), 0)
-        reader.join()
-        warnings = [text for text in lines if "closed the connection" in text]
-        self.assertGreaterEqual(len(warnings), 300)
-        self.assertLess(len(warnings), 600)  # 5 a second more
-        self.assertEqual("".join(lines).count("are left out where they are more than 5 a second (said once)"), 1)
-        self.assertIn("stopping", lines[-1])
+        self.check_limit_of_lines(attack, "closed the connection")
+
+    def test_a_flood_of_refused_agents_does_not_fill_the_log(self):
+        def attack(endpoint):
+            hostile = raw_agent.RawAgent(endpoint)
+            hostile.tell({**raw_agent.JOIN, "run_id": "job", "session": "made up"})
+            hostile.message("refused")
+            hostile.socket.close()
+        self.check_limit_of_lines(attack, "refused an agent: the rendezvous does not know this agent")
 
     def test_a_peer_cannot_forge_lines_of_the_log(self):
         daemon, endpoint = self.ddprund()

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ddprund --ha: several of them and a real etcd. Jobs go on under any leader, and no worker notices."""
+import base64
+import collections
 import os
 import random
 import re
 import socket
 import ssl
+import sys
 import time
 
 from several_daemons import LEASE, PATIENCE, Member, SeveralDaemons, harness, wait_until
@@ -13,6 +16,17 @@ import etcd
 import relay
 import seeds
 import skips
+
+
+# A worker that stores 60 MB, reads their number back and prints it.
+LARGE_VALUE = r"""
+import os, socket, struct
+store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 60)
+string = lambda text: struct.pack("<Q", len(text)) + text
+store.sendall(b"\0" + struct.pack("<I", 0x3C85F7CE) + b"\1" + string(b"/large") + string(bytes(60_000_000)))
+store.sendall(b"\4" + string(b"/size") + struct.pack("<q", 60_000_000))
+print(struct.unpack("<q", store.recv(8, socket.MSG_WAITALL))[0])
+"""
 
 
 class HighAvailability(SeveralDaemons):
@@ -244,6 +258,29 @@ class HighAvailability(SeveralDaemons):
             self.assertEqual(len(self.pids(number)), 4, f"round {number}")
         self.assertEqual(self.pids(last + 1), {})
         self.assertEqual([each.role() for each in group].count("leader"), 1)
+
+    def blobs(self):
+        """The number of parts that etcd has of each large content, by its id."""
+        ask = {name: base64.b64encode(text).decode() for name, text in
+               (("key", b"/test/blobs/"), ("range_end", b"/test/blobs0"))}
+        keys = self.etcd.call("/v3/kv/range", keys_only=True, **ask).get("kvs", [])
+        return collections.Counter(base64.b64decode(each["key"]).split(b"/")[3] for each in keys)
+
+    def test_a_store_of_60_mb_does_not_hold_up_another_job(self):
+        """Its copy is being written while the other job begins and ends."""
+        leader, = self.group(1)
+        large = self.start(f"--rdzv-endpoint=127.0.0.1:{leader.port}", "--rdzv-id=large", "--store=proxy", "--no-python",
+                           sys.executable, "-c", LARGE_VALUE)
+
+        def copies():  # one of a log has a part alone
+            return {each for each, parts in self.blobs().items() if parts >= 8}
+        wait_until(copies, "an earlier copy is there", 60)
+        earlier = copies()
+        wait_until(lambda: len(copies()) >= 2, "the last copy is being written", 60)
+        self.ddprun(f"--rdzv-endpoint=127.0.0.1:{leader.port}", "--rdzv-id=other", "true", code=0)
+        self.assertLessEqual(earlier, copies())  # it goes when the last copy is whole
+        self.assertEqual(self.finish(large, code=0).stdout, "60000000\n")
+        self.assertNotIn("has not answered", leader.log())
 
     def test_etcd_that_takes_nothing_more_is_said(self):
         first, = self.group(1)

@@ -111,6 +111,50 @@ TEST_CASE("EtcdJournal: a batch that is cut off anywhere is there as a whole, or
   CHECK(num_after > 3);
 }
 
+TEST_CASE(
+    "EtcdJournal: batches between the parts of a large one are there, wherever it is cut off") {
+  Random random(1);
+  Batch large{{"a", std::string(300, 'A')}, {"b", "2"}};
+  for (int i = 0; i < 20; ++i) large.push_back({concat("e", i), concat(i)});
+  bool has_ended = false;
+  int most_between = 0, num_before = 0, num_after = 0;
+  for (int cut = 0; !has_ended; ++cut) {
+    ModelKeys keys;
+    Leader leader(keys, random);
+    leader.journal->load();
+    int left = cut, num_between = 0;
+    leader.store->before_each = [&] {
+      if (left-- == 0) keys.lead(leader_key(kPrefix));
+    };
+    Rows before, after;
+    apply_batch(large, after);
+    try {
+      leader.journal->commit_in_parts(large, [&](const EtcdJournal::CommitNow& commit_now) {
+        const Batch decision{{"z", concat(num_between)}};
+        const bool is_kept = commit_now(decision);
+        CHECK(is_kept);
+        apply_batch(decision, before);
+        apply_batch(decision, after);
+        ++num_between;
+        const bool may_be_large = commit_now({{"y", std::string(30, 'y')}});
+        CHECK_FALSE(may_be_large);
+        commit_now({});
+      });
+      has_ended = left >= 0;
+    } catch (const Deposed&) {
+    }
+    leader.store->before_each = nullptr;
+    const auto content = content_of(keys, random);
+    CHECK(content.losses.empty());
+    CHECK((content.rows == before || content.rows == after));
+    (content.rows == before ? num_before : num_after) += 1;
+    most_between = std::max(most_between, num_between);
+  }
+  CHECK(num_before > 10);
+  CHECK(num_after > 10);
+  CHECK(most_between > 10);
+}
+
 TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come and go") {
   Random random(test::seed());
   int num_worlds = 0, num_failed = 0, num_deposed = 0, num_cut = 0;

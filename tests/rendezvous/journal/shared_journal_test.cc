@@ -48,6 +48,8 @@ class Shelf {
     std::unique_lock lock(mutex_);
     REQUIRE(wakes_.wait_for(lock, 30s, [&] { return num_tries_ >= number; }));
   }
+  // Batches of so many rows find no place between the parts of another one.
+  static constexpr std::size_t kManyRows = 5;
   std::vector<Batch> batches() {
     const std::lock_guard lock(mutex_);
     return batches_;
@@ -66,6 +68,16 @@ class ShelfWriter : public BatchWriter {
  public:
   explicit ShelfWriter(std::shared_ptr<Shelf> shelf) : shelf_(std::move(shelf)) {}
   void commit(const Batch& batch) override { shelf_->put(batch); }
+  // In two parts, of which the shelf has the first one before the others' batch.
+  void commit_in_parts(const Batch& batch, const Others& others) override {
+    shelf_->put({});
+    others([this](const Batch& other) {
+      if (other.size() == Shelf::kManyRows) return false;
+      shelf_->put(other);
+      return true;
+    });
+    shelf_->put(batch);
+  }
   void cancel() override { shelf_->cancel(); }
   std::string name() const override { return "the shelf"; }
 
@@ -81,8 +93,9 @@ struct SharedJournal {
                  .commit_limit = limit,
                  .first_retry = 5ms,
                  .last_retry = 20ms}) {}
-  void commit(Batch batch, int number) {
-    journal.commit(std::move(batch), [this, number] { done.push_back(number); });
+  void commit(Batch batch, int number, RowKind kind = RowKind::kDecision) {
+    journal.commit(
+        std::move(batch), [this, number] { done.push_back(number); }, kind);
   }
   Posts posts;
   const std::shared_ptr<Shelf> shelf = std::make_shared<Shelf>();  // second owner: the writer
@@ -138,6 +151,53 @@ TEST_CASE("Shared journal: one that hangs is trouble, and nothing is done before
   shared.shelf->set(Shelf::Mood::kWell);
   shared.posts.run_until([&] { return !shared.done.empty(); });
   CHECK_FALSE(shared.journal.trouble());
+}
+
+TEST_CASE("Shared journal: a decision doesn't wait for a large value that came before it") {
+  SharedJournal shared;
+  shared.shelf->set(Shelf::Mood::kHangs);
+  shared.commit({{"store", std::string(std::size_t{2} << 20, 'x')}}, 1, RowKind::kStore);
+  shared.shelf->await_tries(1);
+  shared.commit({{"job", "1"}}, 2);
+  shared.shelf->set(Shelf::Mood::kWell);
+  shared.posts.run_until([&] { return shared.done.size() == 2; });
+  CHECK(shared.done == std::vector{2, 1});
+  const std::vector<Batch> batches = shared.shelf->batches();
+  REQUIRE(batches.size() == 3);
+  CHECK(batches[1].at(0).key == "job");
+  CHECK(batches[2].at(0).key == "store");
+}
+
+TEST_CASE(
+    "Shared journal: decisions that find no place in a large value come before the next one") {
+  SharedJournal shared;
+  const std::string large(std::size_t{2} << 20, 'x');
+  shared.shelf->set(Shelf::Mood::kHangs);
+  shared.commit({{"store", large}}, 1, RowKind::kStore);
+  shared.shelf->await_tries(1);
+  Batch many;
+  for (std::size_t i = 0; i < Shelf::kManyRows; ++i) many.push_back({std::to_string(i), "1"});
+  shared.commit(many, 2);
+  shared.commit({{"other store", large}}, 3, RowKind::kStore);
+  shared.shelf->set(Shelf::Mood::kWell);
+  shared.posts.run_until([&] { return shared.done.size() == 3; });
+  CHECK(shared.done == std::vector{1, 2, 3});
+  const std::vector<Batch> batches = shared.shelf->batches();  // each large value's in two parts
+  REQUIRE(batches.size() == 5);
+  CHECK(batches[2].size() == Shelf::kManyRows);
+}
+
+TEST_CASE("Shared journal: rows of both kinds that can't be written are written later") {
+  SharedJournal shared;
+  shared.shelf->set(Shelf::Mood::kFails);
+  shared.commit({{"store", std::string(std::size_t{2} << 20, 'x')}}, 1, RowKind::kStore);
+  shared.commit({{"job", "1"}}, 2);
+  shared.shelf->await_tries(3);
+  shared.shelf->set(Shelf::Mood::kWell);
+  shared.posts.run_until([&] { return shared.done.size() == 2; });
+  Rows rows;
+  for (const Batch& batch : shared.shelf->batches()) apply_batch(batch, rows);
+  CHECK(rows.size() == 2);
 }
 
 TEST_CASE("Shared journal: a deposed journal does nothing any more, and tells it once") {

@@ -114,7 +114,7 @@ TEST_CASE("In place: a node that says nothing is waited for as long as for one t
   j.says("1", kept(1, 2));
   j.wait_alive(kKeepTime + j.timeouts.shutdown);
   CHECK(j.last<JobEnd>("1") == nullptr);
-  j.wait_alive(30s);
+  j.wait_alive(kNodeStoppedMargin + 1s);
   CHECK(j.got<JobEnd>("1").exit_code == 75);
 }
 

@@ -351,10 +351,21 @@ TEST_CASE("Machine: workers that are not started or not stopped in time end the 
   SECTION("stop") {
     j.fails("1", 1, 1);
     j.says("1", WorkersStopped{1, 1001});
-    j.wait_alive(46s);
+    j.wait_alive(106s);
     CHECK_THAT(j.got<JobEnd>("1").reason, Contains("not stopped") && Contains("node 1 (2,"));
   }
   CHECK(j.got<JobEnd>("2").exit_code == 75);
+}
+
+TEST_CASE("Machine: a node whose killed workers take long to die has its place in the next round") {
+  Script j(2, 3);
+  j.join("1");
+  j.join("2");
+  j.fails("1", 1, 1);
+  j.says("1", WorkersStopped{1, 1001});
+  j.wait_alive(j.timeouts.shutdown + kDeathLimit);
+  j.says("2", WorkersStopped{1, 1002});
+  CHECK(j.round("2") == 2);
 }
 
 TEST_CASE("Machine: a setting that must agree is refused with both values") {

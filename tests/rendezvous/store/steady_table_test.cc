@@ -57,6 +57,13 @@ TEST_CASE("SteadyTable: has what a std::map has, while it grows and shrinks") {
   }
 }
 
+TEST_CASE("HashedKey: another key in its place has a hash of its own") {
+  HashedKey key = "first";
+  CHECK(key.hash() == ddprun::KeyedHash()("first"));
+  key = "second";
+  CHECK(key.hash() == ddprun::KeyedHash()("second"));
+}
+
 TEST_CASE("SteadyTable: an entry stays where it is") {
   SteadyTable<int> table;
   const auto* const first = table.try_emplace("first").first;
