@@ -117,8 +117,11 @@ void RoundRunner::start_workers(const membership::StartRound& round) {
 
 void RoundRunner::start_warm_helper() {
   if (!options_.warm.is_wanted()) return;
+  const auto tell_once = [this](LogLevel level, const std::string& line) {
+    if (said_of_helpers_.insert(line).second) tell_(level, line);
+  };
   warm_ = WarmHelper::start(io_, options_.warm, worker_arguments(options_.command, 0),
-                            parked_environment(options_.environment, 0, ""), tell_,
+                            parked_environment(options_.environment, 0, ""), tell_once,
                             [this] { sweep_ = OrphanSweep::start(io_, [] {}); });
 }
 

@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "agent/gpu/gpu_helper.h"
@@ -75,6 +76,7 @@ class RoundRunner {
   KeptWorkers kept_;
   std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's workers, or they are being dismissed
   std::shared_ptr<WarmHelper> warm_;       // shared with its waits; null: none is wanted
+  std::set<std::string> said_of_helpers_;  // a new helper may have the trouble of the one before
   Clock::duration warming_{};              // how long the round's workers waited for it
   std::shared_ptr<OrphanSweep> sweep_;     // shared with its wait
   // The round to start when parked_ has gone, or warm_ is ready.

@@ -16,13 +16,11 @@
 namespace ddprun::agent {
 namespace {
 
-// Returns the mean of the steps in between. A worker may write any values: sums may have gone back.
-membership::RankSteps mean_between(const StepSums& before, const StepSums& now, int global_rank) {
-  const auto num_steps = static_cast<double>(now.num_steps - before.num_steps);
-  const auto mean = [&](std::uint64_t StepSums::*sum) {
-    return now.*sum > before.*sum ? static_cast<double>(now.*sum - before.*sum) / num_steps : 0;
+// Returns the means of the steps in between.
+membership::RankSteps steps_between(const StepSums& before, const StepSums& now, int global_rank) {
+  const auto seconds = [&](std::uint64_t StepSums::*sum) {
+    return mean_between(before, now, sum) / 1e9;
   };
-  const auto seconds = [&](std::uint64_t StepSums::*sum) { return mean(sum) / 1e9; };
   membership::RankSteps steps;
   steps.global_rank = global_rank;
   steps.step = seconds(&StepSums::step);
@@ -31,7 +29,7 @@ membership::RankSteps mean_between(const StepSums& before, const StepSums& now, 
   steps.communication = seconds(&StepSums::communication);
   steps.exposed = seconds(&StepSums::exposed);
   steps.loader = seconds(&StepSums::loader);
-  steps.bytes_per_step = mean(&StepSums::bytes);
+  steps.bytes_per_step = mean_between(before, now, &StepSums::bytes);
   return steps;
 }
 
@@ -119,7 +117,7 @@ membership::StepSummary TrainingReport::summarize(
     if (pages[i]->steps) {
       const StepSums& now = *pages[i]->steps;
       if (now.num_steps > rank.said.num_steps) {
-        rank.steps = mean_between(rank.said, now, numbers_.of(static_cast<int>(i)));
+        rank.steps = steps_between(rank.said, now, numbers_.of(static_cast<int>(i)));
       }
       rank.said = now;
     }

@@ -60,6 +60,15 @@ struct RankSample {
   ProcessFacts process;
 };
 
+// The mean of one of the sums over the steps in between, of which there is one at least. A worker
+// may write what it likes: sums may have gone back.
+inline double mean_between(const StepSums& before, const StepSums& now,
+                           std::uint64_t StepSums::*sum) {
+  if (now.*sum <= before.*sum) return 0;
+  return static_cast<double>(now.*sum - before.*sum) /
+         static_cast<double>(now.num_steps - before.num_steps);
+}
+
 // The limits of --hang-timeout; unset ones are learnt.
 struct HangLimits {
   std::optional<std::chrono::milliseconds> startup, first, step, checkpoint, teardown, foreign;

@@ -29,14 +29,12 @@ class SeenStepTimes {
   std::optional<membership::RankStepTime> look(std::size_t local_rank, const StepSums& now) {
     if (local_rank >= ranks_.size()) ranks_.resize(local_rank + 1);
     Rank& rank = ranks_[local_rank];
-    // A worker may write any values: the count, and the sums below, may have gone back.
+    // A worker may write any values: the count may have gone back.
     if (now.num_steps < rank.from.num_steps) rank = {now, {}};
     if (now.num_steps - rank.from.num_steps < kSteps) return rank.time;
     const StepSums from = std::exchange(rank.from, now);
     const auto mean = [&](std::uint64_t StepSums::*sum) {
-      const std::uint64_t all = now.*sum > from.*sum ? now.*sum - from.*sum : 0;
-      const std::chrono::nanoseconds each(
-          static_cast<std::int64_t>(all / (now.num_steps - from.num_steps)));
+      const std::chrono::duration<double, std::nano> each(mean_between(from, now, sum));
       return std::chrono::duration_cast<std::chrono::microseconds>(each);
     };
     rank.time.reset();

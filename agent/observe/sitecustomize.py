@@ -21,6 +21,7 @@ _LOOK, _LONG_NS = 10, 10**9  # what costs more than a step's end may is looked a
 _CPU_RATE, _RATE = 7, 101
 _SAMPLES = 8  # the mean of so many is shown
 _GPU_AFTER_NS = 2 * 10**9
+_GLOO_THREAD, _GLOO_LOOKS, _GLOO_NS = b"(pt_gloo_runloop) ", 2, 5 * 10**8
 _LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
 
 
@@ -368,10 +369,39 @@ class _Finder:
             return None
 
 
+def _gloo_states():
+    """Those of gloo's threads, as in /proc/PID/stat."""
+    found = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/%s/stat" % thread, "rb") as file:
+                _, is_gloo, rest = file.read().partition(_GLOO_THREAD)
+        except OSError:  # it has ended
+            continue
+        if is_gloo:
+            found.append(rest[:1])
+    return found
+
+
+def _await_gloo():
+    """At exit. A thread of gloo that drops a tensor wants the GIL. While Python ends that aborts the process (PyTorch 2.15,
+    Python before 3.14). A thread that waits for the GIL is not seen asleep, for to read its state gives the GIL away."""
+    from time import sleep
+    if "torch.distributed" not in sys.modules:
+        return
+    states, idle, until = _gloo_states(), 0, monotonic_ns() + _GLOO_NS
+    while states and idle < _GLOO_LOOKS and monotonic_ns() < until:
+        sleep(0.001)  # whoever waits for the GIL has it now
+        states = _gloo_states()
+        idle = idle + 1 if set(states) <= {b"S"} else 0
+
+
 def _begin():
     agent = _Agent()
     if not agent.is_there():
         return
+    import atexit
+    atexit.register(_await_gloo)
     steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
                 "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),

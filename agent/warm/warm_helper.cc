@@ -25,6 +25,7 @@
 
 #include "agent/python_texts.h"
 #include "agent/warden/protocol.h"
+#include "common/cgroup_limits.h"
 #include "common/child_process.h"
 #include "common/clock.h"
 #include "common/error.h"
@@ -72,7 +73,8 @@ std::size_t num_words_of(std::string_view flag) {
 // reported. Returns the problem; empty: none. A module may have written any number. It may also
 // have changed the helper so that the warden ends before it begins.
 std::string take_warden(std::int64_t pid, int ours, const Deadline& deadline, Child& child) {
-  const std::string who = concat("the warden that the helper names (pid ", pid, ") ");
+  const std::string who =
+      "the warden that the helper names ";  // without its pid: lines are compared
   const bool is_number = pid > 0 && pid <= std::numeric_limits<pid_t>::max();
   siginfo_t ended{};
   if (!is_number || is_helper_process(static_cast<pid_t>(pid)) ||
@@ -169,7 +171,8 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                                                     {"path", python.path},
                                                     {"program", python.program},
                                                     {"auto", options.is_auto},
-                                                    {"cache", options.cache}})});
+                                                    {"cache", options.cache},
+                                                    {"most_bytes", usable_memory_bytes() / 2}})});
   command.environment = std::move(environment);
   // The output of a module's import is shown once, on stderr.
   command.descriptors = {ChildCommand::kNothing, STDERR_FILENO, STDERR_FILENO, theirs.get()};
@@ -225,6 +228,8 @@ void WarmHelper::heard(const std::string& text) {
     return;
   }
   const std::string why = message ? word_of(*message, "cold") : "";
+  // A new helper would hear of the same modules from the workers.
+  if (state_ == State::kBusy) was_ready_ = false;
   lost(why.empty() ? "a module wrote to the helper's socket: " + text : why);
 }
 

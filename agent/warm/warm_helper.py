@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # A node's warm helper (docs/warm.md): imports modules once, then forks workers that have them already.
 # ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON has "modules"; "path",
-# the sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step. It also has
-# "program" and "cache", a folder where that is kept. Each message is one JSON object. From here come {"ready": N} or
-# {"cold": WHY}, which is the last. An order {"program", "arguments", "workers"} comes with the socket of a new warden,
-# and its cgroup where it has one. The answer is {"warden": PID}, or {"cold": WHY}. {"found": N} asks for the order
-# {"import": true}, until whose {"ready": N} no other order comes.
+# the sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step. It also
+# has "program" and "cache", a folder where that is kept, and "most_bytes" of memory. Each message is one JSON object.
+# From here come {"ready": N} or {"cold": WHY}, which is the last. An order {"program", "arguments", "workers"} comes
+# with the socket of a new warden, and its cgroup where it has one. The answer is {"warden": PID}, or {"cold": WHY}.
+# {"found": N} asks for the order {"import": true}, until whose {"ready": N} no other order comes.
 #
 # The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
 # When a round has begun, such copies are made for the next one.
@@ -43,8 +43,8 @@ class AsItWas:
         self.__dict__.update(vars(module))
 
 
-array, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time = map(
-    AsItWas, (array, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time))
+array, contextlib, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time = map(
+    AsItWas, (array, contextlib, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time))
 open = open  # pylint: disable=redefined-builtin,self-assigning-variable
 
 AGENT, FIRST_WORKER = 3, 5  # descriptors of the warden, whose cgroup is 4; 3 is the agent's here
@@ -83,10 +83,8 @@ def pool_threads():
 def descriptors():
     found = {}
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(OSError):  # the listing's own
             found[int(name)] = os.readlink("/proc/self/fd/" + name)
-        except OSError:
-            pass  # the listing's own
     return found
 
 
@@ -167,26 +165,35 @@ def import_one(name):
             os._exit(0)  # the module has forked it: as the helper it would answer ddprun, too
 
 
-def import_all(names):
+def check_memory(name, most_bytes):
+    """Looks at this process' own memory. The kernel can drop that of files."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        _, resident, of_files, *_ = map(int, file.read().split())
+    own = (resident - of_files) * resource.getpagesize()
+    if own > most_bytes:
+        raise Cold(f"with {name} the imports have {own >> 20} MiB of memory, they may have {most_bytes >> 20}")
+
+
+def import_all(names, most_bytes):
     for name in names:
         try:
             import_one(name)
         except BaseException as error:  # also SystemExit
             words = str(error).split("\n")[0][:300]
             raise Cold(f"{name} can't be imported: {type(error).__name__}{': ' + words if words else ''}") from None
+        check_memory(name, most_bytes)
 
 
-def import_what_is_there(names, in_a_hurry):
+def import_what_is_there(names, most_bytes, in_a_hurry):
     """Leaves out those that can't be imported by themselves. Works a third of the time, while workers train."""
     for name in names:
         if name in UNSAFE:
             raise Cold(f"the workers import {name}: {UNSAFE[name]}")
     for name in names:
         begun = time.monotonic()
-        try:
+        with contextlib.suppress(BaseException):  # also SystemExit
             import_one(name)
-        except BaseException:  # also SystemExit
-            pass
+        check_memory(name, most_bytes)
         if not in_a_hurry:
             time.sleep(2 * (time.monotonic() - begun))
 
@@ -194,10 +201,8 @@ def import_what_is_there(names, in_a_hurry):
 def write_out():
     """Else each worker writes once more what modules have written."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # a module has replaced or closed it
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            pass  # a module has replaced or closed it
     libc.fflush(None)
 
 
@@ -263,7 +268,7 @@ class Notes:
             return ""
         except OSError as error:
             self.remove(new)
-            return f"{error.filename or new}: {error.strerror}"
+            return f"{os.path.dirname(new)}: {error.strerror}"
 
     def forget(self):
         """The list can't be used."""
@@ -272,10 +277,8 @@ class Notes:
 
     @staticmethod
     def remove(path):
-        try:
+        with contextlib.suppress(OSError):
             os.remove(path)
-        except OSError:
-            pass
 
     def receive(self):
         """None: there is nothing new."""
@@ -372,9 +375,10 @@ class Helper:
     def load(self):
         """Imports, by order of ddprun."""
         self.drop_copies()
-        import_all(self.options["modules"])
+        most_bytes = self.options["most_bytes"]
+        import_all(self.options["modules"], most_bytes)
         try:
-            import_what_is_there(self.names, in_a_hurry=not self.files)
+            import_what_is_there(self.names, most_bytes, in_a_hurry=not self.files)
             check(self.is_allowed, None)
             begun = time.monotonic()
             self.files = module_files()
@@ -552,10 +556,8 @@ def become_warden(num_workers, orders, between):
         data, numbers = receive(orders, 1 << 16)
         order = json.loads(data)
         while os.getppid() == between:  # then it is the agent's child
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 select.select([os.pidfd_open(between)], [], [])
-            except ProcessLookupError:
-                pass
         orders.send(struct.pack("=i", here_pid))  # all are there
         null = os.open("/dev/null", os.O_RDWR)
         wanted = [numbers[0], numbers[1] if len(numbers) > 1 else null, *ends]
@@ -698,14 +700,12 @@ def source_of(arguments, environment, began_with, changed):
     at = program_at(words)
     if words[at:at + 1] == ["-m"] and at + 1 < len(words):
         return b""
-    try:
+    with contextlib.suppress(OSError):  # Python says what is wrong
         if at < len(words) and stat.S_ISREG(os.stat(words[at]).st_mode):  # a pipe can be read once
             with open(words[at], "rb") as file:
                 source = file.read()
             if b"\0" not in source:  # compiled, or an archive
                 return source
-    except OSError:
-        pass  # Python says what is wrong
     raise Fresh(NO_SOURCE)
 
 

@@ -125,6 +125,12 @@ class _Agent:
             os.close(self.pages.pop())
         return memory
 
+    def say_first_step(self, number: int) -> None:
+        """Once."""
+        if not self.first_step_said:
+            self.first_step_said = True
+            self.say({"type": "first_step", "step": number})
+
     def say(self, event: dict[str, Any]) -> bool:
         """False: nobody took it. Never waits once connected."""
         if self.socket is None:
@@ -192,9 +198,7 @@ def step(number: int) -> None:
         return
     if before > 0:
         words[_STEPS_DONE] = before
-        if not agent.first_step_said:
-            agent.first_step_said = True
-            agent.say({"type": "first_step", "step": before})
+        agent.say_first_step(before)
     words[_PHASE] = 1
     words[_STEP] = number
 
@@ -205,9 +209,7 @@ def step_done() -> None:
     if agent.words[_STEP] == agent.words[_STEPS_DONE]:
         return
     agent.words[_STEPS_DONE] = agent.words[_STEP]
-    if not agent.first_step_said:
-        agent.first_step_said = True
-        agent.say({"type": "first_step", "step": agent.words[_STEP]})
+    agent.say_first_step(agent.words[_STEP])
 
 
 def phase(name: str) -> None:

@@ -76,7 +76,8 @@ void write_rounds(TextWriter& out, const DaemonMetrics& all) {
 
 void write_seconds(TextWriter& out, const membership::PhaseSeconds& seconds) {
   out.family("ddprun_job_seconds_total", Type::kCounter,
-             "What all jobs spent their time in; each second of a job counts once.");
+             "What all jobs spent their time in; each second of a job counts once. Phase running "
+             "has ddprun_job_redone_seconds_total in it.");
   for (const auto& [name, phase] : membership::kPhases) {
     if (phase != &membership::PhaseSeconds::redone) out.sample({{"phase", name}}, seconds.*phase);
   }

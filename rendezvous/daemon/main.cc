@@ -44,8 +44,8 @@ namespace {
 using namespace ddprun;
 using rendezvous::DaemonFlags;
 
-// ddprund's log, whose reader may be stuck. A line without room at once is dropped. The next written
-// line follows one that says how many were dropped. A line is cut to 4096 bytes (512 on a
+// ddprund's log, whose reader may be stuck. A line without room at once is dropped. The next
+// written line follows one that says how many were dropped. A line is cut to 4096 bytes (512 on a
 // terminal), as many as poll(2)'s "writable" guarantees. `fd`, which other processes may share,
 // stays in blocking mode. Lines about strangers have their own limit (log_about_peer()).
 class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {

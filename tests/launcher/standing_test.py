@@ -11,11 +11,13 @@ import getpass
 import http.client
 import json
 import os
+import re
 import resource
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import termios
 
@@ -246,6 +248,34 @@ class OneHost(StandingCase):
         self.assertIn("n1: its agent was started anew", done.stderr)
         done = self.finish(self.submit(*SH, "echo next"))
         self.assertEqual((done.returncode, done.stdout), (0, "next\n"), done.text)
+
+    def warm_helpers(self):
+        """Processes of this test that have imported what workers will."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment:
+                if re.match(r"ddprun-warm: \d+ modules", title.read()) and self.place in environment.read():
+                    found.append(pid)
+        return found
+
+    def test_a_warm_helper_is_one_job_s_and_ends_with_it(self):
+        """Also where a file wants it for all jobs of the user."""
+        self.write(self.place, "ddprun/ddprun.toml", 'preload = "colorsys"\n')
+        script = self.write(self.place, "script.py", "import sys\nprint('colorsys' in sys.modules, flush=True)\nopen(sys.argv[1]).close()\n")
+        self.queue()
+        agent = self.agent("n1")
+        pipes = [os.path.join(self.place, name) for name in ("one", "two")]
+        jobs = []
+        for pipe in pipes:
+            os.mkfifo(pipe)
+            jobs.append(self.submit("--no-python", sys.executable, "-u", script, pipe, XDG_CONFIG_HOME=self.place, PLACE=self.place))
+            self.assertEqual(jobs[-1].stdout.readline(), "True\n")
+        for num_left in (2, 1):
+            self.assertEqual(len(self.warm_helpers()), num_left)
+            self.let_go(pipes[-num_left])
+            self.finish(jobs[-num_left], code=0)
+            harness.wait_until(lambda: len(self.warm_helpers()) < num_left, "the job's helper has ended")  # noqa: B023
+        self.assertIsNone(agent.poll())
 
     def test_a_killed_ddprund_keeps_its_queue(self):
         state = f"--state-dir={self.place}/state"

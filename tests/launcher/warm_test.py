@@ -11,6 +11,7 @@ import sysconfig
 import urllib.request
 
 import harness
+import cgroup
 import family
 import seccomp
 
@@ -90,13 +91,10 @@ if attempt == 0:
     os.kill(warden, signal.SIGKILL)
 sys.exit(attempt < 2)
 '''
-# The first round's worker ends, the second one's waits until the helper has imported more, the third is warm.
-LEARNT = r'''
+# How many modules the helper has; None: there is no helper.
+HELPER = r'''
 import os, re, sys
-warm = "json.tool" in sys.modules
-import json.tool
 round = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-print("there", round, warm, flush=True)
 def helper():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -106,6 +104,12 @@ def helper():
                     return found[1]
         except OSError:
             pass
+'''
+# The first round's worker ends, the second one's waits until the helper has imported more, the third is warm.
+LEARNT = HELPER + r'''
+warm = "json.tool" in sys.modules
+import json.tool
+print("there", round, warm, flush=True)
 if round == 0:
     with open(os.environ["IMPORTS"], "w") as file:
         file.write(helper())
@@ -215,21 +219,58 @@ class Warm(harness.Case):
                              ("bad_clone", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
-                             ("bad_limit", "the warden could not be started: Too many open files"), ("bad_words", "(pid 1) is no new child of ddprun"),
+                             ("bad_limit", "the warden could not be started: Too many open files"), ("bad_words", "the warden that the helper names is no new child of ddprun"),
                              ("bad_json", "a module wrote to the helper's socket"), ("bad_fork_time", "the helper does not answer")):
             done = self.run_warm("print('it ran')\n", "--preload-timeout=1" if "hang" in module else "--preload-timeout=30", module=module)
             with self.subTest(module):
                 self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
-                # The next round's helper has the same trouble, and may say so before the job's end.
-                self.assertIn(done.stderr.count("--preload: "), (1, 2), done.text)
+                # The next round's helper has the same trouble. It may find the words of "bad_words" elsewhere.
+                self.assertIn(done.stderr.count("--preload: "), (1, 2) if module == "bad_words" else (1,), done.text)
                 self.assertIn(says, done.stderr)
                 self.assertIn("; the workers start as ever", done.stderr)
 
+    def test_trouble_that_each_helper_of_a_job_has_is_said_once(self):
+        self.write(self.folder, "bad_limit.py", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))\n")
+        script = "import os, sys\nprint('bad_limit' in sys.modules)\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '3')\n"
+        done = self.run_warm(script, "--max-restarts=3", "--max-restart-delay=0", module="bad_limit", LOGLEVEL="INFO")
+        self.assertEqual((done.returncode, done.stdout), (0, 4 * "False\n"), done.text)
+        self.assertEqual(done.stderr.count("0 of 1 began warm, the others not: the warden could not be started"), 4, done.text)
+        self.assertEqual(done.stderr.count("--preload: "), 1, done.text)
+
+    # The limit is far more than the memory of ddprun, which sanitizers make large.
+    def test_imports_that_take_over_half_of_the_memory_are_given_up(self):
+        limited = cgroup.memory_cgroup_or_skip(self, 800 << 20)
+        for mebibytes, warm in ((300, True), (420, False)):
+            self.write(self.folder, "large.py", f"data = b'x' * ({mebibytes} << 20)\n")
+            done = self.run_warm("import sys\nprint('large' in sys.modules)\n", module="json,large,calendar", preexec_fn=limited.enter)
+            self.assertEqual((done.returncode, done.stdout), (0, f"{warm}\n"), done.text)
+            self.assertRegex(done.stderr, r"\A\Z" if warm else r"\A\[ddprun\] warning: --preload: with large the imports have 4\d\d MiB "
+                                                              r"of memory, they may have 400; the workers start as ever\n\Z")
+
+    def test_a_helper_that_the_kernel_kills_for_its_memory_costs_the_warmth_alone(self):
+        limited = cgroup.memory_cgroup_or_skip(self, 800 << 20)
+        self.write(self.folder, "large.py", "data = b'x' * (1 << 30)\n")
+        done = self.run_warm("print('it ran')\n", module="large", preexec_fn=limited.enter)
+        self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
+        self.assertEqual(done.stderr, "[ddprun] warning: --preload: the helper was ended by SIGKILL; the workers start as ever\n")
+
+    def test_a_helper_that_can_not_have_what_the_workers_had_is_given_up(self):
+        """The second round's worker waits until it has ended. Without a helper later ones are cold for the reason of its end."""
+        base, cache, limited = self.scratch(), self.scratch(), cgroup.memory_cgroup_or_skip(self, 800 << 20)
+        self.write(sysconfig.get_path("purelib", "posix_user", {"userbase": base}), "large.py",
+                   "import os\nif 'RANK' not in os.environ:  # in the helper\n    data = b'x' * (420 << 20)\n")
+        script = HELPER + "import large\nwhile round == 1 and helper():\n    pass\nsys.exit(round != 3)\n"
+        done = self.run_warm(script, "--max-restarts=3", "--max-restart-delay=0", f"--preload-cache={cache}", module="auto",
+                             PYTHONUSERBASE=base, LOGLEVEL="INFO", preexec_fn=limited.enter)
+        self.assertEqual((done.returncode, done.stderr.count("--preload: with large the imports have")), (0, 1), done.text)
+        self.assertIn("workers of round 4 run; 0 of 1 began warm, the others not: with large the imports have", done.stderr)
+        self.assertEqual(os.listdir(cache), [])  # the next job doesn't begin with it
+
     def test_functions_that_a_module_replaces_are_the_helper_s_own_all_the_same(self):
         self.write(self.folder, "replaces.py",
-                   "import builtins, json, os, select, signal\ndef refuse(*_):\n    raise OSError(1, 'replaced')\n"
+                   "import builtins, contextlib, json, os, select, signal\ndef refuse(*_):\n    raise OSError(1, 'replaced')\n"
                    "os.execv = os.execve = os.fork = os.open = os.setsid = json.loads = json.dumps = refuse\n"
-                   "select.select = signal.pthread_sigmask = refuse\n")
+                   "contextlib.suppress = select.select = signal.pthread_sigmask = refuse\n")
         script = "import os, sys\nprint('replaces' in sys.modules)\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
         done = self.run_warm(script, "--max-restarts=1", module="replaces")
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("--preload")), (0, "True\nTrue\n", 0), done.text)
@@ -239,7 +280,7 @@ class Warm(harness.Case):
         self.write(self.folder, "confined.py", "import errno, seccomp\nseccomp.forbid('signalfd4', error=errno.EPERM)\n")
         done = self.run_warm("print('it ran')\n", module="confined", PYTHONPATH=f"{self.folder}:{SUPPORT}")
         self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
-        self.assertRegex(done.stderr, r"^\[ddprun\] warning: --preload: the warden that the helper names \(pid \d+\) ended "
+        self.assertRegex(done.stderr, r"^\[ddprun\] warning: --preload: the warden that the helper names ended "
                                       r"before it began; the workers start as ever\n$")
 
     def test_a_process_that_a_module_forks_ends_with_the_imports(self):

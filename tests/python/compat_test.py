@@ -5,11 +5,11 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "../..")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
 import package  # noqa: E402
 import runner  # noqa: E402
 
@@ -54,13 +54,9 @@ notebook_launcher(train, (1,), num_processes=2, use_port="0")
                      "no PyTorch, Accelerate, Lightning or nbclient (scripts/setup.sh full)")
 class Compat(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
-        self.environment.update(
-            package.VARIABLES, PATH=SCRIPTS + ":" + os.environ["PATH"], HOME=self.folder, PYTHONDONTWRITEBYTECODE="1",
-            CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
+        self.folder = files.scratch(self)
+        self.environment = package.environment(PATH=SCRIPTS + ":" + os.environ["PATH"], HOME=self.folder, CUDA_VISIBLE_DEVICES="",
+                                               ACCELERATE_USE_CPU="true")
 
     def run_command(self, *command, status=0, **more):
         done = subprocess.run(command, cwd=self.folder, env={**self.environment, **more}, text=True, timeout=100,
@@ -70,8 +66,7 @@ class Compat(unittest.TestCase):
         return done.stdout
 
     def write(self, name, text):
-        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+        files.write(self.folder, name, text)
 
     def test_accelerate_launch(self):
         self.write("a.py", ACCELERATE)

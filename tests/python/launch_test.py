@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "../..")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
 import package  # noqa: E402
 import runner  # noqa: E402
 
@@ -27,18 +27,13 @@ if __name__ == "__main__":
 
 class Launch(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
+        self.folder = files.scratch(self)
 
     def environment(self):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
-        environment.update(package.VARIABLES, TMPDIR=self.folder, PYTHONDONTWRITEBYTECODE="1")
-        return environment
+        return package.environment(TMPDIR=self.folder)
 
     def start(self, functions, main, *flags):
-        with open(os.path.join(self.folder, "script.py"), "w", encoding="utf-8") as script:
-            script.write(HEAD + textwrap.dedent(functions) + MAIN + textwrap.indent(textwrap.dedent(main), "    "))
+        files.write(self.folder, "script.py", HEAD + textwrap.dedent(functions) + MAIN + textwrap.indent(textwrap.dedent(main), "    "))
         script = subprocess.Popen([sys.executable, *flags, "script.py"], cwd=self.folder, env=self.environment(), text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(script.communicate)
@@ -147,8 +142,7 @@ class Launch(unittest.TestCase):
         self.assertIn("LaunchError: these ranks ended without a result: 0", err)
 
     def test_a_main_module_without_a_guard_is_refused(self):
-        with open(os.path.join(self.folder, "bare.py"), "w", encoding="utf-8") as script:
-            script.write(HEAD + "def f(): pass\nddprun.launch(f, nproc_per_node=1)\n")
+        files.write(self.folder, "bare.py", HEAD + "def f(): pass\nddprun.launch(f, nproc_per_node=1)\n")
         done = subprocess.run([sys.executable, "bare.py"], cwd=self.folder, env=self.environment(), text=True,
                               capture_output=True, timeout=60)
         self.assertEqual(done.returncode, 1)

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -17,13 +16,13 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__f
 BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 MODULE = os.path.join(SOURCE, "python")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
+import package  # noqa: E402
 import runner  # noqa: E402
 
 
 def worker_environment(**more):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
-    environment.update(PYTHONPATH=MODULE, PYTHONDONTWRITEBYTECODE="1", **more)
-    return environment
+    return package.environment(PYTHONPATH=MODULE, **more)
 
 
 class Agent:
@@ -61,10 +60,15 @@ class Agent:
 
 class Module(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.agent = Agent(folder.name)
+        self.agent = Agent(files.scratch(self))
         self.addCleanup(self.agent.close)
+
+    def take(self):
+        """The lines and the hello of a worker that comes."""
+        connection, lines, hello = self.agent.take()
+        self.addCleanup(connection.close)
+        self.addCleanup(lines.close)
+        return lines, hello
 
     def worker(self, code, **more):
         worker = subprocess.Popen([sys.executable, "-c", code], env=worker_environment(
@@ -76,9 +80,7 @@ class Module(unittest.TestCase):
 
     def test_its_own_local_rank_is_in_the_hello_if_every_worker_is_local_rank_0(self):
         self.worker("import ddprun; ddprun.step(1); input()", DDPRUN_LOCAL_RANK="5")
-        connection, lines, hello = self.agent.take()
-        self.addCleanup(connection.close)
-        self.addCleanup(lines.close)
+        _, hello = self.take()
         self.assertEqual(hello["local_rank"], 5)
 
     def test_steps_and_phases_land_in_the_page_and_the_first_step_is_said_once(self):
@@ -90,9 +92,7 @@ class Module(unittest.TestCase):
             "ddprun.step_parts(1, 0.25, 0.125, 0.0625, 0.5, 2, 24)\n"
             "print('two done', flush=True); input()\n"
             "ddprun.phase('checkpoint'); print('checkpoint', flush=True); input()\n")
-        connection, lines, hello = self.agent.take()
-        self.addCleanup(connection.close)
-        self.addCleanup(lines.close)
+        lines, hello = self.take()
         self.assertEqual(hello, {"type": "hello", "version": 1, "round": 3, "local_rank": 2})
         self.assertEqual(worker.stdout.readline(), "begun\n")
         self.assertEqual([self.agent.word(o) for o in (64, 72, 80)], [1, 41, 0])
@@ -118,9 +118,7 @@ class Module(unittest.TestCase):
             "assert ddprun.stop_job('\\u8aa4\\ud800' * 9000, exit_code=9)\n"
             "print('said', flush=True); input()\n"
             "assert ddprun.stop_requested()\n")
-        connection, lines, _ = self.agent.take()
-        self.addCleanup(connection.close)
-        self.addCleanup(lines.close)
+        lines, _ = self.take()
         self.assertEqual(worker.stdout.readline(), "said\n")
         self.assertEqual(json.loads(lines.readline()),
                          {"type": "exclude_node", "reason": 'bad "ECC"'})
@@ -137,10 +135,8 @@ class Module(unittest.TestCase):
                     "child = os.fork()\n"
                     "if child == 0: ddprun.exclude_node('child'); os._exit(0)\n"
                     "os.waitpid(child, 0)\n")
-        first, lines, _ = self.agent.take()
-        second, child_lines, _ = self.agent.take()
-        for each in (first, lines, second, child_lines):
-            self.addCleanup(each.close)
+        lines, _ = self.take()
+        child_lines, _ = self.take()
         self.assertEqual(json.loads(child_lines.readline())["reason"], "child")
         self.assertEqual(lines.readline(), "")
 
@@ -162,9 +158,7 @@ class Module(unittest.TestCase):
                 "assert store.keys['ddprun/3/stop/posted'] == 2\n"
                 "print('left', flush=True); input()\n")
         worker = self.worker(code, WORLD_SIZE="2")
-        connection, lines, _ = self.agent.take()
-        self.addCleanup(connection.close)
-        self.addCleanup(lines.close)
+        lines, _ = self.take()
         self.assertEqual(worker.stdout.readline(), "begun\n")
         struct.pack_into("<Q", self.agent.page, 128, 1)
         print(file=worker.stdin, flush=True)
@@ -187,9 +181,7 @@ class Module(unittest.TestCase):
             "ddprun.step(900); ddprun.step(901); print('done', flush=True); input()\n")
         self.assertIn("no progress is reported", worker.stdout.readline())
         self.assertEqual(worker.stdout.readline(), "trains\n")
-        connection, lines, hello = self.agent.take()
-        self.addCleanup(connection.close)
-        self.addCleanup(lines.close)
+        lines, hello = self.take()
         self.assertEqual(hello["local_rank"], 2)
         print(file=worker.stdin, flush=True)
         self.assertEqual(worker.stdout.readline(), "done\n")
@@ -216,9 +208,7 @@ class Module(unittest.TestCase):
                     "for step in (2, 3, 4): assert not ddprun.should_stop(step, " + argument + ")\n"
                     "assert time.monotonic() - begun < 4\n"
                     "print('trained', flush=True); input()\n", WORLD_SIZE="2")
-                connection, lines, _ = self.agent.take()
-                self.addCleanup(connection.close)
-                self.addCleanup(lines.close)
+                lines, _ = self.take()
                 self.assertEqual(worker.stdout.readline(), "begun\n")
                 soon = time.monotonic_ns() + 500_000_000
                 struct.pack_into("<QQ", self.agent.page, 128, 1, soon)
@@ -250,15 +240,15 @@ class Module(unittest.TestCase):
 class UnderDdprun(unittest.TestCase):
     def test_each_worker_reaches_its_agent(self):
         code = "import ddprun; ddprun.step(1); ddprun.step(2); assert ddprun.connected()"
-        done = subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=3",
-                               "--no-python", sys.executable, "-c", code],
-                              env=worker_environment(), timeout=40, capture_output=True, text=True)
+        done = self.job(code, "--nproc-per-node=3")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    @staticmethod
+    def command(code, *flags):
+        return [os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=2", *flags, "--no-python", sys.executable, "-c", code]
+
     def job(self, code, *flags):
-        return subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=2", *flags,
-                               "--no-python", sys.executable, "-c", code],
-                              env=worker_environment(), timeout=40, capture_output=True, text=True)
+        return subprocess.run(self.command(code, *flags), env=worker_environment(), timeout=40, capture_output=True, text=True)
 
     def test_a_worker_ends_the_job_with_its_reason_and_its_code(self):
         code = ("import ddprun, os, time\n"
@@ -311,9 +301,8 @@ class UnderDdprun(unittest.TestCase):
                 "    if ddprun.should_stop(step): print('left at', step, flush=True); sys.exit(75)\n"
                 "    dist.all_reduce(torch.ones(1)); time.sleep(0.001 * (1 + dist.get_rank()))\n"
                 "    if step == 3: print('trains', flush=True)\n")
-        job = subprocess.Popen([os.path.join(BIN, "ddprun"), "--standalone", "--nproc-per-node=2", *flags,
-                                "--no-python", sys.executable, "-c", code], text=True,
-                               env=worker_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = subprocess.Popen(self.command(code, *flags), text=True, env=worker_environment(), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
         self.addCleanup(job.kill)
         out = ""
         while "trains" not in out:

@@ -5,6 +5,7 @@ import contextlib
 import glob
 import importlib.util
 import io
+import itertools
 import json
 import os
 import struct
@@ -162,6 +163,23 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
+# A thread of gloo comes to drop a tensor, for which it wants the GIL. The main thread has it until Python ends.
+ENDS = r'''
+import atexit, sys, time
+
+def end():
+    sys.setswitchinterval(0.1)  # so that it is not asked for the GIL
+    dist.all_reduce(torch.ones(1), async_op=True)
+    until = time.monotonic() + 0.06
+    while time.monotonic() < until:  # whatever looked at the thread would give the GIL away
+        pass
+
+atexit.register(end)  # before PyTorch's own ones, so it comes after them
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+'''
+
+
 class Observed(harness.Case):
     SCRIPT = SCRIPT
 
@@ -301,6 +319,14 @@ class Observe(Observed):
         harness.wait_until(lambda: os.path.exists(f"{self.folder}/hundred"), "100 steps are done", 60)
         _, stderr = self.end(process)
         self.assertEqual(stderr.count("steps are not observed"), 2, stderr)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Ends(harness.Case):
+    def test_a_thread_of_gloo_that_wants_the_gil_at_python_s_end_aborts_no_worker(self):
+        script = self.write(self.scratch(), "ends.py", ENDS)
+        done = self.ddprun("--standalone", "--nproc-per-node=2", sys.executable, script, code=0, OMP_NUM_THREADS="1")
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
 
 
 class Logs:
@@ -483,6 +509,15 @@ class Steps(unittest.TestCase):
             for _ in range(10):
                 self.step(100)
         self.assertEqual(self.steps.words[self.observer._GPU_PEAK], 4096)
+
+    def test_threads_of_gloo_are_awaited_until_they_sleep_or_half_a_second_is_over(self):
+        for states, left in (("RSRSSR", 1), ("SSSSSS", 3), ("RRRRRRRR", 3), ("", 0)):  # a look takes 0.1 s
+            looks, clock = iter(states), itertools.count(0, 10**8)
+            with unittest.mock.patch.dict(sys.modules, {"torch.distributed": types.ModuleType("torch.distributed")}), \
+                    unittest.mock.patch.multiple(self.observer, _gloo_states=lambda: [each.encode() for each in itertools.islice(looks, 1)],  # noqa: B023
+                                                 monotonic_ns=lambda: next(clock)):  # noqa: B023
+                self.observer._await_gloo()
+            self.assertEqual(len(list(looks)), left, states)
 
     def test_a_child_of_the_worker_is_not_seen(self):
         self.step(100)

@@ -7,3 +7,9 @@ _BIN = os.environ.get("DDPRUN_BIN_DIR")
 
 # Variables for a process that imports ddprun. None without DDPRUN_BIN_DIR: a wheel is installed.
 VARIABLES = {"PYTHONPATH": os.path.join(_SOURCE, "python"), "DDPRUN_PROGRAM": os.path.join(_BIN, "ddprun")} if _BIN else {}
+
+
+def environment(**more):
+    """This environment with them, without a user's configuration of ddprun."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DDPRUN_")}
+    return {**own, **VARIABLES, "PYTHONDONTWRITEBYTECODE": "1", **more}

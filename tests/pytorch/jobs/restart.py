@@ -4,7 +4,8 @@ until then.
 
     restart.py RESTARTS [gloo|nccl [shared] [fault]]
 
-shared: all ranks have GPU 0, and NCCL takes them for hosts of their own. fault: the rank dies of an error on its device."""
+shared: all ranks have GPU 0, and NCCL takes them for hosts of their own. A shell around it could say so, but is no Python
+that can be warm. fault: the rank dies of an error on its device."""
 import os
 import signal
 import sys

@@ -49,6 +49,7 @@ class Metrics(prometheus.Case):
                        "process_start_time_seconds"):
             self.assertGreater(found[series], 0, series)
         self.assertNotIn("ddprun_journal_kept", found)
+        self.assertRegex(text, "# HELP ddprun_job_seconds_total .* Phase running has ddprun_job_redone_seconds_total in it")
 
     def test_open_metrics_is_said_where_it_is_asked_for(self):
         _, kind, text = page(self.served(), accept=OPEN_METRICS)
