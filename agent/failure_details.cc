@@ -23,8 +23,8 @@
 #include "common/json.h"
 #include "common/json_at.h"
 #include "common/parsed_number.h"
+#include "common/regular_file.h"
 #include "common/text.h"
-#include "common/unique_fd.h"
 #include "common/written_json.h"
 
 namespace ddprun::agent {
@@ -96,9 +96,10 @@ std::vector<int> all_but(const std::vector<int>& missing, int size) {
   return others;
 }
 
+// Follows no link: a worker that runs as another user could have a file of ours shown.
 WorkerError read_error_file(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  return parse_error_file(fd ? read_text(fd.get(), kMaxFileBytes).text : "");
+  const RegularFile file = open_regular_file(path, O_NOFOLLOW);
+  return parse_error_file(file.fd ? read_text(file.fd.get(), kMaxFileBytes).text : "");
 }
 
 using Paths = std::vector<std::string>;

@@ -43,9 +43,9 @@ std::array<char, kReadBytes>& read_buffer() {
 }
 
 // Returns the end of the file; empty if it can't be read. Somebody may have put a FIFO in its
-// place.
+// place, or a link: a worker that runs as another user could have a file of this user shown.
 std::string end_of_file(const std::string& path) {
-  const RegularFile file = open_regular_file(path);
+  const RegularFile file = open_regular_file(path, O_NOFOLLOW);
   if (!file.fd) return "";
   const off_t end = file.info.st_size;
   std::string text(static_cast<std::size_t>(std::clamp<off_t>(end, 0, kTailBytes)), '\0');

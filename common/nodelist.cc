@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/nodelist.h"
 
+#include <algorithm>
+
 #include "common/parsed_number.h"
 
 namespace ddprun {
 namespace {
 
 constexpr std::size_t kMostHosts = 100'000;
+// Longer texts are no host's, and take much memory in a hundred thousand copies.
+constexpr std::size_t kMostNameBytes = 1024, kMostDigits = 20;
 
-// Expands "01-03" to 01, 02, 03 (as wide as its first number), and "7" to 7. False: it is no range.
+// Expands "01-03" to 01, 02, 03 (as wide as its first number), and "7" to 7. False: it is no range,
+// or there are too many in all.
 bool expand_range(std::string_view range, std::vector<std::string>& out) {
   const std::size_t dash = range.find('-');
   const std::string_view low_text = range.substr(0, dash);
   const auto low = parsed_number<unsigned long>(low_text);
   const auto high =
       dash == std::string_view::npos ? low : parsed_number<unsigned long>(range.substr(dash + 1));
-  if (!low || !high || *high < *low || *high - *low >= kMostHosts) return false;
-  for (unsigned long i = *low; i <= *high; ++i) {
-    std::string digits = std::to_string(i);
+  if (!low || !high || *high < *low || low_text.size() > kMostDigits) return false;
+  const unsigned long num_more = *high - *low;  // the last one may be the largest of its type
+  if (num_more >= kMostHosts - out.size()) return false;
+  for (unsigned long i = 0; i <= num_more; ++i) {
+    std::string digits = std::to_string(*low + i);
     if (digits.size() < low_text.size()) digits.insert(0, low_text.size() - digits.size(), '0');
     out.push_back(std::move(digits));
   }
@@ -39,6 +46,7 @@ bool expand_name(std::string_view name, std::vector<std::string>& out) {
   std::vector<std::string> names{""};
   while (!name.empty()) {
     const std::size_t open = name.find('[');
+    if (names.front().size() + std::min(open, name.size()) > kMostNameBytes) return false;
     for (std::string& prefix : names) prefix += name.substr(0, open);
     if (open == std::string_view::npos) break;
     const std::size_t close = name.find(']', open);

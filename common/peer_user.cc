@@ -119,6 +119,12 @@ std::string user_namespace_hint() {
 
 std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
 
+std::optional<uid_t> listener_user(const SocketAddress& address) {
+  const int family = address.storage.ss_family;
+  if (family != AF_INET && family != AF_INET6) return std::nullopt;
+  return ask(nullptr, address.storage, 0);
+}
+
 std::string stranger_problem(int fd) {
   try {
     // For another machine's port the kernel might answer about a listener of this machine.

@@ -8,13 +8,19 @@
 #include <optional>
 #include <string>
 
+#include "common/socket.h"
+
 namespace ddprun {
 
 // Returns the effective user id that made the peer's socket. nullopt: the peer is on another
 // machine, has gone, or has not accepted the connection yet; or the kernel doesn't say.
 std::optional<uid_t> peer_user(int fd);
 
-// Whether the kernel answers this question here. It is tested with a connection of this process,
+// Returns the user of the socket that listens at an address of this machine. nullopt: none does, or
+// the kernel doesn't say.
+std::optional<uid_t> listener_user(const SocketAddress& address);
+
+// Whether the kernel answers these questions here. It is tested with a connection of this process,
 // until one test has succeeded or failed. True also if no such connection can be made now.
 bool peer_users_are_known();
 

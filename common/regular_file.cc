@@ -83,8 +83,8 @@ std::string opening_trouble(const std::string& path, int error) {
   return link.empty() ? errno_text(error) : link;
 }
 
-RegularFile open_regular_file(const std::string& path) {
-  RegularFile file = opened(UniqueFd(::open(path.c_str(), O_RDONLY | kNeverWaits)), path);
+RegularFile open_regular_file(const std::string& path, int also) {
+  RegularFile file = opened(UniqueFd(::open(path.c_str(), O_RDONLY | kNeverWaits | also)), path);
   if (S_ISFIFO(file.info.st_mode)) file.problem += ": write its content to one";
   return file;
 }

@@ -27,7 +27,8 @@ struct RegularFile {
 
 // Opens a regular file. A pipe, a directory or a device is refused. A pipe (a FIFO, a shell's <(…))
 // could keep its reader waiting for ever, and can be read only once. Only the disk can block it.
-RegularFile open_regular_file(const std::string& path);
+// `also`: more of open(2)'s flags, such as O_NOFOLLOW.
+RegularFile open_regular_file(const std::string& path, int also = 0);
 
 // Whether `path` is a link that belongs neither to this user nor to root. A program that follows it
 // may write into any file of this user.

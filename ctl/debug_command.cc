@@ -17,6 +17,7 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/parsed_number.h"
+#include "common/peer_user.h"
 #include "common/process_facts.h"
 #include "common/shell_words.h"
 #include "common/socket.h"
@@ -99,13 +100,14 @@ std::optional<std::string> python_of(pid_t pid) {
   const std::string file = fs::read_symlink(exe, error).filename();
   const std::vector<std::string> argv = texts_of(proc_path(pid, "cmdline"));
   if (error || argv.empty() || !file.starts_with("python")) return std::nullopt;
+  const fs::path here = fs::read_symlink(proc_path(pid, "cwd"), error);
   std::vector<fs::path> folders;
   if (argv.front().find('/') != std::string::npos) {
-    folders.push_back(fs::read_symlink(proc_path(pid, "cwd"), error));
+    folders.push_back(here);
   } else {
     std::istringstream path(
         find_variable(from_strings(texts_of(proc_path(pid, "environ"))), "PATH").value_or(""));
-    for (std::string folder; std::getline(path, folder, ':');) folders.emplace_back(folder);
+    for (std::string folder; std::getline(path, folder, ':');) folders.push_back(here / folder);
   }
   // The program may have changed the name that /proc shows (setproctitle).
   for (const fs::path& folder : folders) {
@@ -121,6 +123,11 @@ std::string reason_of(const submit::ProgramEnd& end) {
     if (line.starts_with("ptrace:") || line.ends_with("not found")) return one_line(line);
   }
   return one_line(submit::failure_text(end)).substr(0, kMostReasonBytes);
+}
+
+// The user of a listener at the port. nullopt: there is none, or the kernel doesn't say.
+std::optional<uid_t> user_at(std::uint16_t port) {
+  return listener_user(resolve({kAddress, port}).front());
 }
 
 bool is_free(std::uint16_t port) {
@@ -184,8 +191,8 @@ class DebugCommand : public Command {
 
   Worker worker_of_rank(const std::string& name) const {
     try {
-      return read_worker(
-          endpoint_.fetch_page(membership::stacks_target({job_, std::to_string(rank_)})));
+      return read_worker(endpoint_.fetch_page(
+          membership::stacks_target({job_, std::to_string(rank_)}), EndpointFlags::Use::kActedOn));
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kProtocol) {
         throw pages::foreign_answer(endpoint_.text(), error.what());
@@ -198,6 +205,8 @@ class DebugCommand : public Command {
   void attach(pid_t pid, const std::string& python, const std::string& its_process) const {
     submit::ProgramCall call;
     call.limit = kAttachLimit;
+    // Python looks for a module where it starts, and another user may have put one here.
+    call.directory = "/";
     call.argv = {python,
                  "-m",
                  "debugpy",
@@ -222,6 +231,13 @@ class DebugCommand : public Command {
     if (end.status != 0 || is_free(port_)) {
       throw Error(ErrorCode::kUnavailable,
                   concat(its_process, ": debugpy did not come up in it: ", reason_of(end)));
+    }
+    // An editor does what a debugger asks of it. Others see the port in the list of processes.
+    const auto user = user_at(port_);
+    if (user && *user != ::geteuid()) {
+      throw Error(ErrorCode::kUnavailable,
+                  concat(its_process, ": user ", *user, " has taken port ", port_,
+                         " before debugpy did: attach no editor there, and take another --port"));
     }
   }
 

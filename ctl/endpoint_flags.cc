@@ -161,9 +161,10 @@ std::vector<std::string> EndpointFlags::flags_of(const std::string& endpoint,
   return flags;
 }
 
-std::string EndpointFlags::fetch_page(const std::string& target) const {
+std::string EndpointFlags::fetch_page(const std::string& target, Use use) const {
   const auto all = endpoints();
   pages::FetchOptions options = options_for(target);
+  options.is_acted_on = use == Use::kActedOn;
   const bool is_one = all.size() == 1;
   if (!is_one) options.timeout = kEachOfSeveral;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();

@@ -45,8 +45,10 @@ class EndpointFlags {
   // Returns the body of the page "/v1/jobs", …. Asks several endpoints one after the other; the
   // leader's page counts. Throws as fetch() and Secret::from_file(). Also throws
   // Error(kInvalidArgument) for a wrong endpoint, and Error(kUnavailable) with all answers if none
-  // leads.
-  std::string fetch_page(const std::string& target) const;
+  // leads. `use`: whether the page is only shown, or this machine is changed by what it says. A
+  // page that is acted on may not come from another user here, who has taken the port.
+  enum class Use { kShown, kActedOn };
+  std::string fetch_page(const std::string& target, Use use = Use::kShown) const;
   // As fetch_page(), within `limit`, which all endpoints share. Tries once, and prints nothing
   // while it waits.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;

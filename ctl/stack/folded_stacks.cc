@@ -15,6 +15,7 @@
 #include "ctl/doctor/nodes/nodes_facts.h"
 #include "rendezvous/messages/json_fields.h"
 #include "rendezvous/messages/messages.h"
+#include "rendezvous/messages/stacks_target.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -110,7 +111,7 @@ FoldedStacks fold_stacks(const std::string& page, bool has_native) {
   const JsonFields fields(all, kPage);
   FoldedStacks folded;
   std::map<Lines, Entry> entries, missing;
-  for (const JsonFields& rank : fields.objects("ranks", membership::kMaxInt)) {
+  for (const JsonFields& rank : fields.objects("ranks", membership::kMostStacks)) {
     const Stack stack =
         read_stack(rank.texts("lines", membership::kMaxTailLines, membership::kMaxLineBytes));
     const std::string note = one_line(rank.clipped("note", kMaxShownBytes));

@@ -151,9 +151,11 @@ ProgramEnd run_program(const ProgramCall& call) {
   const UniqueFd input = file_of(call.input);
   Pipe out = make_pipe();
   Pipe err = make_pipe();
-  const Child child = start_program(
-      {.argv = call.argv, .descriptors = {input.get(), out.write_end.get(), err.write_end.get()}},
-      call.environment, call.without);
+  const Child child =
+      start_program({.argv = call.argv,
+                     .descriptors = {input.get(), out.write_end.get(), err.write_end.get()},
+                     .directory = call.directory},
+                    call.environment, call.without);
   ChildEnd child_end(child.pid);
   out.write_end.reset();
   err.write_end.reset();

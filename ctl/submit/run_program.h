@@ -20,6 +20,7 @@ Child start_program(ChildCommand command, const Environment& more,
 struct ProgramCall {
   std::vector<std::string> argv;          // argv[0] is searched in PATH if it has no "/"
   std::string input;                      // its standard input
+  std::string directory = {};             // where it starts; empty: here
   Environment environment;                // added to this process' environment
   std::vector<std::string> without = {};  // variables of it that are left out
   // Then it is killed. With a view this counts from its last output. 0: never.

@@ -230,6 +230,7 @@ std::string ReportFile::problem() const {
   std::error_code error;
   if (fs::is_directory(path_, error)) return "is a directory";
   const bool exists = fs::exists(path_, error);
+  if (::access(path_.c_str(), F_OK) != 0 && errno == ENAMETOOLONG) return errno_text(errno);
   const std::string looked_at = exists ? path_ : fs::path(path_).parent_path().string();
   return ::access(looked_at.c_str(), W_OK) == 0 ? "" : errno_text(errno);
 }

@@ -92,9 +92,13 @@ void ProxiedStores::received(ConnectionId connection, const Seat& seat, std::str
     round->store.receive(node, frame);
     touched_.push_back(round);
     if (!round->store.is_ready(node) || round->waiting.contains(node)) return;
-    // Nodes that already wait go first.
-    const AfterTurn after =
-        is_slowed() && !waiting_.empty() ? AfterTurn::kNotYet : take_turn(*round, node, 1, now);
+    // Nodes that already wait go first, and messages of many nodes let others use this thread.
+    AfterTurn after = AfterTurn::kReadyAgain;
+    if (is_slowed() && !waiting_.empty()) {
+      after = AfterTurn::kNotYet;
+    } else if (fresh_work_ < store::kWakeUpWork) {
+      after = take_turn(*round, node, 1, now, fresh_work_);
+    }
     if (after != AfterTurn::kDone) wait(round, node, after, now);
   } catch (const Error& error) {
     options_.trouble(connection, error.what());
@@ -137,7 +141,8 @@ void ProxiedStores::detach_all(Round& round) {
 }
 
 ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::Node node,
-                                                  std::size_t num_waiting, Clock::time_point now) {
+                                                  std::size_t num_waiting, Clock::time_point now,
+                                                  std::size_t& work) {
   const auto large = round.large_rates.find(node);
   if (large != round.large_rates.end() && large->second.allowed(now) == 0)
     return AfterTurn::kNotYet;
@@ -154,6 +159,7 @@ ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::No
   const std::size_t share = std::max<std::size_t>(credit / num_waiting, 1);
   const ProxiedStore::Turn turn =
       round.store.run(node, std::min(kRequestsPerTurn, share), refusals(round));
+  work += turn.work;
   round.rate.spend(turn.num_requests, now);
   rate_.spend(turn.num_requests, now);
   if (turn.large_work > 0) {
@@ -196,15 +202,21 @@ void ProxiedStores::wait(const std::shared_ptr<Round>& round, ProxiedStore::Node
 void ProxiedStores::go_on(Clock::time_point now) {
   const std::vector<Waiting> all = std::exchange(waiting_, {});
   std::vector<std::pair<std::shared_ptr<Round>, ProxiedStore::Node>> again;
-  std::size_t left = all.size();
+  std::size_t left = all.size(), work = 0;
+  fresh_work_ = 0;
   for (const Waiting& next : all) {
     const auto round = next.round.lock();
     const std::size_t num_waiting = left--;
     if (!round) continue;
+    if (work >= store::kWakeUpWork) {  // it keeps its place
+      waiting_.push_back(next);
+      next_turn_ = now;
+      continue;
+    }
     round->waiting.erase(next.node);
     touched_.push_back(round);
     if (!round->store.is_ready(next.node)) continue;
-    const AfterTurn after = take_turn(*round, next.node, num_waiting, now);
+    const AfterTurn after = take_turn(*round, next.node, num_waiting, now, work);
     if (after == AfterTurn::kNotYet) wait(round, next.node, after, now);
     if (after == AfterTurn::kReadyAgain) again.emplace_back(round, next.node);
   }

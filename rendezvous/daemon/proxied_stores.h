@@ -51,7 +51,8 @@ class ProxiedStores {
   void received(ConnectionId connection, const Seat& seat, std::string_view message,
                 Clock::time_point now);
 
-  // Goes on with requests that had to wait.
+  // Goes on with some requests that had to wait or to let others go first. However many nodes wait,
+  // this takes about as long as kWakeUpWork.
   void go_on(Clock::time_point now);
   // Returns when go_on() is due; nullopt: nothing waits.
   std::optional<Clock::time_point> next_turn() const {
@@ -111,8 +112,9 @@ class ProxiedStores {
     kReadyAgain,  // more of its requests are there
     kNotYet,      // no turn: a limit of requests or of large ones, or others wait longer
   };
+  // Adds to `work` what it took.
   AfterTurn take_turn(Round& round, store::ProxiedStore::Node node, std::size_t num_waiting,
-                      Clock::time_point now);
+                      Clock::time_point now, std::size_t& work);
   void wait(const std::shared_ptr<Round>& round, store::ProxiedStore::Node node, AfterTurn after,
             Clock::time_point now);
   bool is_slowed() const { return options_.of_job.requests > 0 || options_.in_all.requests > 0; }
@@ -126,6 +128,7 @@ class ProxiedStores {
   std::vector<std::weak_ptr<Round>> touched_;               // those since take_marks()
   std::vector<Waiting> waiting_;
   Clock::time_point next_turn_;  // when waiting_ is due
+  std::size_t fresh_work_ = 0;   // of turns that were taken at once, since go_on()
   bool said_slowed_ = false;
   journal::Batch changes_;
   std::unordered_map<ConnectionId, Attachment> attachments_;

@@ -28,8 +28,8 @@ StackPages::StackPages(boost::asio::io_context& io, Options options)
     : io_(io), options_(std::move(options)) {}
 
 std::string StackPages::too_many(int num_ranks) {
-  return concat("ask for at most ", kMostRanks, " of its ", num_ranks, " ranks, as 0-",
-                kMostRanks - 1);
+  return concat("ask for at most ", membership::kMostStacks, " of its ", num_ranks, " ranks, as 0-",
+                membership::kMostStacks - 1);
 }
 
 // Returns a problem of the request. Empty: none; then all of `waiting` but the answer is set.
@@ -40,7 +40,7 @@ std::string StackPages::problem_of(std::string_view target, Waiting& waiting) co
   if (!num_ranks)
     return concat("no job \"", one_line(asked->run_id), "\" runs here: see ddprunctl jobs");
   if (*num_ranks == 0) return concat("no round of ", one_line(asked->run_id), " has begun yet");
-  if (asked->ranks.empty() && *num_ranks > kMostRanks) return too_many(*num_ranks);
+  if (asked->ranks.empty() && *num_ranks > membership::kMostStacks) return too_many(*num_ranks);
   std::vector<int> ranks(static_cast<std::size_t>(*num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (!asked->ranks.empty()) {
@@ -51,7 +51,7 @@ std::string StackPages::problem_of(std::string_view target, Waiting& waiting) co
                     *num_ranks == 1 ? "rank 0 alone" : concat("0 to ", *num_ranks - 1));
     }
     ranks = std::move(*some);
-    if (std::ssize(ranks) > kMostRanks) return too_many(*num_ranks);
+    if (std::ssize(ranks) > membership::kMostStacks) return too_many(*num_ranks);
   }
   for (const int rank : ranks) waiting.ranks.push_back({rank, {}, {}, {}, {}});
   waiting.run_id = std::move(asked->run_id);

@@ -35,8 +35,6 @@ class StackPages : public std::enable_shared_from_this<StackPages> {
     // The limit of all lines in an answer; the stacks of further ranks are left out.
     std::size_t text_bytes = std::size_t{24} << 20;
   };
-  // The most ranks of one question: agents may claim any number of workers.
-  static constexpr int kMostRanks = 16'384;
 
   StackPages(boost::asio::io_context& io, Options options);
 

@@ -10,6 +10,8 @@
 namespace ddprun::membership {
 
 inline constexpr char kStacksPath[] = "/v1/stacks";
+// Ranks that one question is about: an agent may say that it has any number of workers.
+inline constexpr int kMostStacks = 16'384;
 
 struct StacksTarget {
   std::string run_id;

@@ -47,8 +47,10 @@ class Exchange {
   // `has_secrets` says that this request, or one that follows, has secrets.
   Exchange(const FetchOptions& options, bool has_secrets, Deadline deadline)
       : options_(options), deadline_(deadline), wire_(connect()) {
-    if (has_secrets && !options.tls && !options.token) {
-      const std::string problem = commander_problem(wire_.socket().native_handle());
+    if ((has_secrets || options.is_acted_on) && !options.tls && !options.token) {
+      const int socket = wire_.socket().native_handle();
+      const std::string problem =
+          has_secrets ? commander_problem(socket) : stranger_problem(socket);
       if (problem == kHiddenPeer) refuse(options, problem, ErrorCode::kUnavailable);
       if (!problem.empty()) refuse(options, problem);
     }

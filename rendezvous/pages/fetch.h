@@ -24,6 +24,8 @@ struct FetchOptions {
   security::TlsContext tls;                   // null: no TLS
   std::chrono::milliseconds timeout{10'000};  // for the whole exchange
   std::chrono::milliseconds limit{0};         // for all endpoints together; 0: none
+  bool is_acted_on =
+      false;               // another user's server on this machine is refused if it proves nothing
   bool is_patient = true;  // a refused connection is tried again until the timeout
 };
 

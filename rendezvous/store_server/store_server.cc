@@ -35,6 +35,9 @@ constexpr std::size_t kReceiveBytes = 64 << 10;
 constexpr std::size_t kGatherBytes = 64 << 10;      // replies sent in one call
 constexpr std::size_t kCopiedBodyBytes = 16 << 10;  // larger values aren't copied
 constexpr std::size_t kKeptBytes = 1 << 20;         // of scratch_ between requests
+// So many bytes, received or freed with their connection, are as much work as a look-up, also
+// before their request is whole.
+constexpr std::size_t kBufferedBytesALookUp = 1024;
 constexpr int kEventsPerCall = 256;
 constexpr int kCallsPerWakeUp = 16;  // then others on this I/O thread have their turn
 constexpr milliseconds kAcceptPause{100};
@@ -199,6 +202,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       return;
     }
     const std::string_view bytes(buffer_.data(), static_cast<std::size_t>(received));
+    wake_up_work_ += bytes.size() / kBufferedBytesALookUp;
     if (connection.input().empty()) {
       const std::size_t used = consume(connection, bytes);
       if (connection.closing || used == bytes.size()) return;
@@ -296,6 +300,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       marked_.pop_back();
       const auto index = static_cast<std::size_t>(fd);
       buffered_bytes_ -= connections_[index]->accounted_bytes;
+      work += connections_[index]->accounted_bytes / kBufferedBytesALookUp;
       connections_[index].reset();
       --num_connections_;
       const Outcome& outcome = backend_.disconnect(static_cast<ConnectionId>(fd));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/failure_details.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
 #include "tests/support/catch.h"
@@ -68,4 +70,14 @@ TEST_CASE("error files: read back by round and worker") {
   CHECK(files.error_file(2, 1) == "/logs/attempt_0/1/error.json");
   files.begin_round(3, "", "", nullptr);
   CHECK(files.error_file(3, 0).empty());
+}
+
+TEST_CASE("error files: a link shows nothing of the file that it leads to") {
+  const ddprun::test::TempDirectory directory;
+  FailureDetails files(1);
+  files.begin_round(1, "", directory.path(), nullptr);
+  const std::string other = directory.path() + "/other.json";
+  std::ofstream(other) << R"({"password": "12345"})";
+  REQUIRE(::symlink(other.c_str(), files.error_file(1, 0).c_str()) == 0);
+  CHECK(files.read_error(1, 0).fields.empty());
 }

@@ -22,3 +22,15 @@ TEST_CASE("nodelist: an invalid text is no list") {
     CHECK_FALSE(expand_nodelist(text).has_value());
   }
 }
+
+TEST_CASE("nodelist: a text of a few bytes doesn't fill the memory") {
+  CHECK(expand_nodelist("n[18446744073709551614-18446744073709551615]") ==
+        Hosts{"n18446744073709551614", "n18446744073709551615"});
+  std::string ranges = "n[0-99999";
+  for (int i = 0; i < 10'000; ++i) ranges += ",0-99999";
+  const std::string zeros(10'000, '0'), letters(10'000, 'n');
+  for (const std::string& text : {ranges + "]", "n[" + zeros + "1-99999]", letters + "[1-99999]"}) {
+    CAPTURE(text.substr(0, 20));
+    CHECK_FALSE(expand_nodelist(text).has_value());
+  }
+}

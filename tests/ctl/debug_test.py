@@ -31,6 +31,7 @@ while not os.path.exists(sys.argv[1]):
     number = step(number)
 print("rank", rank, "has ended by itself", flush=True)
 """
+STRANGER = 65534  # nobody
 BREAKPOINT_LINE = WORKER.splitlines().index("    return number + 1") + 1
 
 
@@ -148,12 +149,65 @@ class Debug(harness.Case):
         self.check_one_line(self.debug(endpoint, "job", "7"), "rank 7 of job")
         self.check_one_line(self.debug(endpoint, "other", "0"), "other")
 
-    def test_a_python_without_debugpy_says_how_to_get_it(self):
+    def job_of_plain_python(self):
+        """A job whose Python has no debugpy. Returns that Python, where its modules would be, and the rendezvous."""
         place = os.path.join(self.scratch(), "venv")
         venv.create(place, symlinks=True)
         python = os.path.join(place, "bin", "python3")
         _, endpoint, *_ = self.job(python, "-c", "import time; print('is there', flush=True); time.sleep(600)")
+        return python, sysconfig.get_path("purelib", "venv", vars={"base": place, "installed_base": place}), endpoint
+
+    def test_a_python_without_debugpy_says_how_to_get_it(self):
+        python, _, endpoint = self.job_of_plain_python()
         self.check_one_line(self.debug(endpoint, "job", "0"), "has no debugpy", f"{python} -m pip install debugpy")
+
+    def test_a_module_in_the_folder_where_it_is_typed_is_not_run(self):
+        _, _, endpoint = self.job_of_plain_python()
+        folder = self.scratch()
+        files.write(folder, "debugpy.py", "open('was-run', 'w')")
+        self.check_one_line(self.debug(endpoint, "job", "0", cwd=folder), "has no debugpy")
+        self.assertEqual(files.below(folder), {"debugpy.py"})
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for another user")
+    def test_a_port_that_another_user_takes_first_is_not_shown_as_the_debugger_s(self):
+        _, modules, endpoint = self.job_of_plain_python()
+        port = free_port()
+        # In place of debugpy, which comes too late.
+        files.write(modules, "debugpy.py", f"""
+import os, socket
+there, here = os.pipe()
+if os.fork() == 0:
+    os.setuid({STRANGER})
+    listener = socket.create_server(("127.0.0.1", {port}))
+    os.write(here, b"1")
+    os.close(1), os.close(2)
+    listener.settimeout({harness.TIMEOUT})
+    listener.accept()
+    os._exit(0)
+os.read(there, 1)
+""")
+        self.addCleanup(lambda: socket.create_connection(("127.0.0.1", port)).close())
+        self.check_one_line(self.debug(endpoint, "job", "0", f"--port={port}"), f"user {STRANGER} has taken port {port}")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for another user")
+    def test_another_user_in_the_rendezvous_place_names_no_process_to_debug(self):
+        other = self.start("-c", "import time; time.sleep(600)", program=sys.executable)
+        with open(f"/proc/{other.pid}/stat", encoding="ascii") as file:
+            ticks = file.read().rsplit(") ", 1)[1].split()[19]
+        page = json.dumps({"ranks": [{"rank": 0, "host": socket.gethostname(), "lines": [f"process {other.pid} {ticks}"], "note": ""}]})
+        server = self.start("-c", f"""
+import os, socket
+os.setuid({STRANGER})
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    client = listener.accept()[0]
+    client.recv(4096)
+    client.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: {len(page)}\\r\\n\\r\\n" + {page.encode()!r})
+    client.close()
+""", program=sys.executable)
+        endpoint = f"127.0.0.1:{int(server.stdout.readline())}"
+        self.check_one_line(self.debug(endpoint, "job", "0", f"--port={free_port()}"), f"is a program of user {STRANGER}")
 
     def test_a_program_that_is_no_python_is_refused(self):
         _, endpoint, *_ = self.job("sh", "-c", "echo is there; exec sleep 600")

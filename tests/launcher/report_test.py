@@ -162,9 +162,16 @@ class Report(harness.Case):
                 self.assertFalse(os.path.islink(link))
                 self.assertEqual(self.read(link)["state"], "succeeded")
 
+    def test_a_link_in_a_log_file_s_place_shows_nothing_of_the_file_that_it_leads_to(self):
+        other = self.write(self.folder, "other", "12345\n")
+        done = self.ddprun("--standalone", "-r", "3", f"--log-dir={self.folder}/logs", f"--report={self.path}", "sh", "-c",
+                           f'ln -sf {other} "$(dirname "$TORCHELASTIC_ERROR_FILE")/stderr.log"; exit 3', code=3)
+        self.assertEqual(self.read(self.path)["first_failure"]["last_lines"], [], done.text)
+
     def test_a_path_that_cannot_be_is_refused_before_the_start(self):
         ran = os.path.join(self.folder, "ran")
-        for path in (self.folder, os.path.join(self.folder, "no/such/dir"), "/proc/nothing", "/dev/fd/999"):
+        for path in (self.folder, os.path.join(self.folder, "no/such/dir"), "/proc/nothing", "/dev/fd/999",
+                     os.path.join(self.folder, "x" * 256)):
             done = self.ddprun("--standalone", f"--report={path}", "touch", ran, code=2)
             self.assertRegex(done.stderr, rf"^ddprun: --report={re.escape(path)} can't be written: [\w ]+\n$")
         self.assertIn("--report", self.ddprun("--standalone", "--report=", "true").stderr)

@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/messages/stacks_target.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 
@@ -82,6 +83,13 @@ TEST_CASE("fold_stacks: a problem is told as it is, what is no such page is one 
     CAPTURE(text);
     CHECK(test::code_of([&] { fold_stacks(text, false); }) == ErrorCode::kProtocol);
   }
+}
+
+TEST_CASE("fold_stacks: a page of more ranks than a question may be about is refused") {
+  std::vector<std::string> ranks(membership::kMostStacks, rank(0, kLoads));
+  CHECK(fold_stacks(page(ranks), false).num_ranks == ranks.size());
+  ranks.push_back(rank(0, kLoads));
+  CHECK(test::code_of([&] { fold_stacks(page(ranks), false); }) == ErrorCode::kProtocol);
 }
 
 }  // namespace

@@ -522,6 +522,37 @@ TEST_CASE("ProxiedStores: a node's large requests wait, and no other node's requ
   CHECK(nodes[3].replies[2].size() == 2);
 }
 
+TEST_CASE("ProxiedStores: many nodes' requests let others have the thread, and all have turns") {
+  constexpr std::size_t kNumNodes = 60, kRequests = 3'000;
+  std::map<ProxiedStores::ConnectionId, Node> nodes;
+  std::size_t num_replies = 0;
+  ProxiedStores stores(
+      options([&](auto to, const std::string& message) { nodes[to].hear(message); }));
+  const auto all_say = [&] {
+    for (std::size_t i = 1; i <= kNumNodes; ++i)
+      stores.received(i, seat_of(i), nodes[i].next_frame(), kNow);
+  };
+  const auto num_done_since = [&] {
+    stores.release(stores.take_marks());
+    const std::size_t before = std::exchange(num_replies, 0);
+    for (auto& [to, node] : nodes) num_replies += node.replies[1].size() / 8;
+    return num_replies - before;
+  };
+  all_say();  // each hears of the round
+  num_done_since();
+  for (auto& [to, node] : nodes) {
+    for (std::size_t i = 0; i < kRequests; ++i) node.ask(1, add_one("/k"));
+  }
+  constexpr std::size_t kAtOnce = kWakeUpWork + kTurnWork;
+  all_say();
+  CHECK(num_done_since() <= kAtOnce);
+  for (std::size_t i = 0; stores.next_turn() && i < kNumNodes * kRequests; ++i) {
+    stores.go_on(kNow);
+    CHECK(num_done_since() <= kAtOnce);
+  }
+  CHECK(num_replies == kNumNodes * kRequests);
+}
+
 TEST_CASE("ProxiedStores: a number may count on at a limit, also after a restart") {
   journal::Rows rows;
   std::vector<std::string> said;

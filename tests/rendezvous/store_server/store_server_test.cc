@@ -259,6 +259,25 @@ TEST_CASE("StoreServer: others on its io thread have their turn between many sho
   CHECK(std::ranges::count_if(clients, &RawClient::has_answer) == 100);
 }
 
+TEST_CASE("StoreServer: others on its io thread have their turn between parts of requests",
+          "[net]") {
+  ServerHere server;
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 1'000; ++i) {
+    clients.emplace_back(server.endpoint());
+    clients.back().say({validate_request(), ping_request(1)});
+  }
+  server.io.poll();
+  const std::string value(1'000'000, 'x');
+  const std::string part = encoded(request_of(Opcode::kSet, "/key", value)).substr(0, 40'000);
+  for (RawClient& each : clients) each.say(part);
+  RawClient asks(server.endpoint());
+  asks.say({validate_request(), ping_request(2)});
+  int num_turns = 0;
+  for (; !asks.has_answer(); ++num_turns) server.io.run_one();
+  CHECK(num_turns > 2);
+}
+
 TEST_CASE("StoreServer: large requests wait, and nobody else does", "[net]") {
   ServerThread server;
   std::vector<std::string> names;
