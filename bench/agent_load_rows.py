@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rendezvous' cost of agents that report how they are. It has no peer: torchrun's agents report nothing of the kind."""
+"""The row about the rendezvous' cost of agents' state reports. It has no peer: torchrun's agents report no state."""
 import http.client
 import json
 import os
@@ -12,7 +12,7 @@ from row import OURS, Goal, Row
 from service_rows import cpu_seconds
 
 NODES, WORKERS = 1000, 8
-SECONDS, WARM_UP_SECONDS = 40, 12  # each says all that it has within 10 s
+SECONDS, WARM_UP_SECONDS = 40, 12  # each agent sends each kind of message within 10 s
 
 
 def job_of(endpoint):

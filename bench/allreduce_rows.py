@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All-reduce between two local ranks: the host communicator and PyTorch's gloo."""
+"""The row about all-reduce between two local ranks: the host communicator and PyTorch's gloo."""
 import json
 import os
 import subprocess

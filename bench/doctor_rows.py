@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of `ddprunctl doctor`. It has no peer: the others' health checks run tools for minutes."""
+"""The row about `ddprunctl doctor`. It has no peer: other launchers' health checks run tools for minutes."""
 import json
 import subprocess
 import time

@@ -11,13 +11,13 @@ import measure
 from measure import program, torchrun
 from row import OURS, Goal, Row
 
-KEEP_ALIVE = 2.0  # seconds, of the row about a cut link
+KEEP_ALIVE = 2.0  # seconds, for the row about a cut link
 UNNOTICED = 45.0  # seconds after which a loss counts as not noticed
 PORT = 29400
 
 
 class Job:
-    """A launcher of elastic_workers on each of two hosts (network namespaces); a third one is idle."""
+    """Runs a launcher of elastic_workers on each of two hosts (network namespaces). A third host is idle."""
 
     def __init__(self, argv_of, mode):
         self._argv_of, self._mode = argv_of, mode
@@ -49,7 +49,7 @@ class Job:
         return found
 
     def await_notes(self, pattern, count, what, limit=60.0):
-        """The notes, once there are so many. Missing: not in time."""
+        """Returns the notes once there are `count` of them. Raises Missing after `limit` seconds."""
         deadline = time.monotonic() + limit
         while len(self.notes(pattern)) < count:
             if time.monotonic() > deadline:
@@ -58,7 +58,7 @@ class Job:
         return self.notes(pattern)
 
     def settle(self, count):
-        """Until so many workers run, and everybody is at rest."""
+        """Waits until `count` workers run, and half a second more."""
         self.await_notes("0.*", count, "the first round")
         time.sleep(0.5)
 
@@ -91,7 +91,7 @@ def agent_killed_ms(argv_of, num_running_again, has_spare):
         job.settle(4)
         if has_spare:
             job.launch(2)
-            time.sleep(1)  # it says on its terminal that it is ready, and to nobody else
+            time.sleep(1)  # only its terminal shows that it is ready
         killed = time.monotonic_ns()
         job.launchers[1].send_signal(signal.SIGKILL)
         last = max(job.await_notes("1.*", num_running_again, "running again", UNNOTICED))
@@ -103,7 +103,7 @@ def link_cut_ms(argv_of):
         job.settle(2)
         cut = time.monotonic_ns()
         job.hosts[1].cut()
-        # The cut-off host stops its own, too: both hear of it.
+        # The cut-off host stops its own worker, too, so both workers note it.
         last = max(job.await_notes("stopped.0.*", 2, "every worker is told to stop", UNNOTICED))
         return {"ms": (last - cut) / 1e6}
 

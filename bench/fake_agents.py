@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Agents of one job, as many as asked for. They say to a rendezvous what real ones do, as often: that they live, and
-how their ranks and nodes are. `fleet_load` has the shipped agents, but says none of that.
+"""Emulates NODES agents of one job. They send a rendezvous the same messages as real agents, as often: keep-alives,
+and the state of their ranks and nodes. `fleet_load` uses the shipped agents, but doesn't send these states.
 
     fake_agents.py HOST:PORT NODES WORKERS     prints "running" once all run; ends when its input does
 """
@@ -15,14 +15,14 @@ UPGRADE = ("GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnectio
            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 KEEP_ALIVE = 5.0
-# Seconds between two of an agent's: keep_alive_interval of launcher/launch_config.h, "at most once in …" of StepTimes
-# in rendezvous/messages/messages.h. Times of steps are in each second of those messages.
+# Seconds between an agent's pings (keep_alive_interval of launcher/launch_config.h), and between its states ("at most
+# once in …" of StepTimes in rendezvous/messages/messages.h). Every second state has the times of steps.
 EACH_PING, EACH_TRAINING = KEEP_ALIVE / 3, 5
 SLOT = EACH_PING / 16
 
 
 def frame(opcode, payload):
-    """As a client sends it, masked with zeros."""
+    """Returns a WebSocket frame as a client sends it, masked with zeros."""
     head = bytes([0x80 | opcode])
     if len(payload) < 126:
         head += bytes([0x80 | len(payload)])
@@ -125,7 +125,7 @@ class Agent(asyncio.Protocol):
         self.job.runs()
 
     def every(self, seconds, call):
-        """From a moment within the first of them on."""
+        """Calls `call` every `seconds`, from a random moment within the first `seconds` on."""
         loop = asyncio.get_running_loop()
 
         def again():
@@ -142,7 +142,7 @@ class Agent(asyncio.Protocol):
         self.say({**message, "seq": self.sequence})
 
     def ping_in_turn(self):
-        """As KeepAlive does: at a multiple of SLOT on the rendezvous' clock, which is this machine's."""
+        """Pings as KeepAlive does: at multiples of SLOT on the rendezvous' clock, which is this machine's."""
         if self.transport.is_closing():
             return
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of docs/benchmarks.md that need a GPU, out of what scripts/gpu_check.sh found.
+"""Makes the rows of docs/benchmarks.md that need a GPU from the results of scripts/gpu_check.sh.
 
     bench/gpu_rows.py RESULTS     RESULTS: its results.json
 """
@@ -17,13 +17,13 @@ OVER_BUCKETS, WITHOUT_DDP, CLIPPING = "AdamW over DDP's buckets (ms)", "AdamW wi
 
 
 def figures(results, prefix):
-    """The figures of successful steps whose names begin with `prefix`."""
+    """Returns the figures of successful steps whose names begin with `prefix`."""
     return [figure for step in results["steps"] if step["name"].startswith(prefix) and step["outcome"] == "ok"
             for figure in step["figures"]]
 
 
 def collected(*found):
-    """(side, metric, value), … as bench/run.py has them."""
+    """Returns (side, metric, value), … in the form of bench/run.py's samples."""
     samples = {}
     for side, metric, value in found:
         samples.setdefault(side, {}).setdefault(metric, []).append(value)
@@ -61,7 +61,7 @@ def all_reduces(results):
 
 
 def bandwidths(results):
-    """Those of several GPUs: with one nothing is sent."""
+    """Returns the bandwidths of several GPUs. With a single one nothing is sent."""
     found = []
     for each in figures(results, "one.bandwidth"):
         if each["ranks"] > 1:
@@ -71,7 +71,7 @@ def bandwidths(results):
 
 
 def rows(results):
-    """With their samples."""
+    """Returns the rows with their samples."""
     host = all_reduces(results)
     return [
         (Row("gpu-step", "a training step, a rank on each GPU", dict.fromkeys((OURS, TORCH)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row about ranks that stop making progress. It has no peer to be measured: torchrun waits for the
+"""The row about ranks that stop making progress. No peer is measured: torchrun waits for the
 collective's time-out, 10 minutes with NCCL."""
 import os
 import subprocess
@@ -15,8 +15,8 @@ PORT = 29400
 
 
 def hang_seconds():
-    """Two hosts × 2 ranks with steps of 50 ms; one rank stops in step 60. Until each node has told it.
-    Then it goes on, and the job ends well: a pause is told, not punished."""
+    """Measures the time from a rank's stop until each node has reported it: 2 hosts × 2 ranks, steps of 50 ms.
+    Then the rank goes on, and the job succeeds: a pause is reported, but ends nothing."""
     import netns
     with netns.Hosts(2) as hosts, tempfile.TemporaryDirectory() as directory:
         running = []
@@ -32,7 +32,7 @@ def hang_seconds():
             for line in process.stderr:
                 if "hang: " in line and "is over" not in line:
                     told.append(time.monotonic())
-                    if len(told) == 2:  # what the rank waits for comes after all
+                    if len(told) == 2:  # the rank goes on once this file exists
                         with open(os.path.join(directory, "part-07"), "wb") as file:
                             file.write(b"x")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row about ranks that go on in place when one has died."""
+"""The row about ranks that go on in their processes after one rank has died."""
 import contextlib
 import json
 import os
@@ -19,7 +19,7 @@ RANKS = 3
 
 
 def job_at(port):
-    """The job's state as its rendezvous has it; None: there is none yet."""
+    """Returns the job's state from its rendezvous; None: there is no job yet."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/jobs", timeout=5) as answer:
         jobs = json.load(answer)["jobs"]
     return jobs[0] if jobs else None
@@ -35,7 +35,7 @@ def trainers_of(launcher):
 
 
 def await_first_step(port, number, launcher):
-    """The records of the job's rounds, once all ranks of round `number` have done a step."""
+    """Waits until all ranks of round `number` have done a step. Returns the records of the job's rounds."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and launcher.poll() is None:
         rounds = (job_at(port) or {}).get("rounds", [])
@@ -55,7 +55,7 @@ def next_step_ms(recovery):
             env=measure.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             await_first_step(port, 1, launcher)
-            time.sleep(1)  # some snapshots and checkpoints
+            time.sleep(1)  # time for some snapshots and checkpoints
             os.kill(trainers_of(launcher)[1], signal.SIGKILL)
             first, second = await_first_step(port, 2, launcher)[:2]
             if second["in_place"] != (recovery == "inplace"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts rows of scripts/soak.sh (standard input) into docs/benchmarks.md's table. Each takes the place of the row of its
-name, with the day and the machine; the others stay."""
+"""Puts rows of scripts/soak.sh (standard input) into docs/benchmarks.md's table. Each replaces the row of the same
+name, and gets the day and the machine. The other rows stay."""
 import datetime
 import os
 import re
@@ -19,7 +19,7 @@ def name_of(row):
 
 
 def merged(document, rows, when):
-    """The block's text."""
+    """Returns the new text of the page's block."""
     kept = re.search(re.escape(run.BEGIN.format("soak")) + "(.*?)" + re.escape(run.END.format("soak")),
                      document, re.S)
     lines = kept[1].splitlines() if kept else []

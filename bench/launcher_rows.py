@@ -48,7 +48,7 @@ def spawn64_row():
 
 
 def crash_to_running_ms(argv_of, num_workers):
-    """Two hosts in network namespaces; `argv_of(host, hosts)` is the launcher's command line."""
+    """Measures on two hosts in network namespaces. `argv_of(host, hosts)` is the launcher's command line."""
     import netns
     with netns.Hosts(2) as hosts, tempfile.TemporaryDirectory() as directory:
         running = []
@@ -57,7 +57,7 @@ def crash_to_running_ms(argv_of, num_workers):
             running.append((argv, host.popen(
                 argv, env=measure.environment(), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)))
-            # Their servers do not meet a client that came first any faster: be fair, start in order.
+            # Starts the host with the server first, to be fair: peers don't meet faster if a client came first.
             time.sleep(0.05)
         for argv, process in running:
             measure.check(argv, process.wait(timeout=120), process.stderr.read())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How bench/run.py measures: times of commands, memory of a launcher, JSON of a bench program."""
+"""Measures for bench/run.py: times of commands, memory of a launcher, figures in a bench program's JSON."""
 import json
 import os
 import shutil
@@ -16,12 +16,12 @@ sys.path.insert(0, os.path.join(ROOT, "tests/support"))
 
 
 class Missing(Exception):
-    """A program that a row needs is not here; the text says which and how to get it. A text that begins with
-    "skipped: ": the machine hasn't what the row is about, which is nobody's fault."""
+    """A program that a row needs is missing. The text says which one and how to get it. It begins with "skipped: " if
+    the machine lacks the hardware that the row is about."""
 
 
 def program(name, hint="cmake --preset release && cmake --build build/release"):
-    """Path of a program of ours, a script of .venv, or one in PATH."""
+    """Returns the path of a program of ours, of .venv, or in PATH."""
     for directory in (BIN, VENV, *os.environ.get("PATH", "").split(":")):
         path = os.path.join(directory, name)
         if os.access(path, os.X_OK) and os.path.isfile(path):
@@ -40,7 +40,7 @@ def mpiexec():
 
 
 def environment(**more):
-    """Ours, without what would make one side behave in another way than the other."""
+    """Returns our environment without the variables that would make the sides behave differently."""
     dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_", "DDPRUN_",
                "PMI_", "OMP_NUM_THREADS")
     base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -53,7 +53,7 @@ def check(argv, code, output=""):
 
 
 def wall_seconds(argv, timeout=300, **more):
-    """From start to end of a command that must succeed."""
+    """Returns the seconds from start to end of a command, which must succeed."""
     begin = time.perf_counter()
     process = subprocess.Popen(argv, env=environment(**more), stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, close_fds=False)
@@ -64,7 +64,7 @@ def wall_seconds(argv, timeout=300, **more):
 
 
 def json_of(argv, timeout=600, **more):
-    """The last line that a bench program prints, as a dictionary."""
+    """Returns the last line that a bench program prints, as a dictionary."""
     done = subprocess.run(argv, env=environment(**more), stdin=subprocess.DEVNULL, timeout=timeout,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     check(argv, done.returncode, done.stdout + done.stderr)
@@ -86,7 +86,7 @@ def _status(pid, field):
 
 
 def descendants(pid):
-    """`pid` and everything below it."""
+    """Returns `pid` and all processes below it."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as f:
             children = [int(c) for c in f.read().split()]
@@ -96,8 +96,8 @@ def descendants(pid):
 
 
 def launcher_megabytes(argv, num_workers, worker="sleep"):
-    """Peak resident memory of all processes of a launcher (its workers, named `worker`, left out),
-    in MB, looked at while its workers run."""
+    """Returns the sum of the peak resident memory of a launcher's processes in MB, read while its workers
+    run. The workers, named `worker`, are left out."""
     process = subprocess.Popen(argv, env=environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -131,7 +131,7 @@ def _gpus():
 
 
 def machine():
-    """One line: processor, cores, memory, GPUs, kernel, system."""
+    """Returns one line: processor, cores, memory, GPUs, kernel, system."""
     with open("/proc/cpuinfo") as f:
         model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), "?")
     with open("/proc/meminfo") as f:

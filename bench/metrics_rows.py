@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's cost of reading its node. It has no peer: torchrun's agent reads nothing of its node."""
+"""The row about the agent's cost of reading its node's state. It has no peer: torchrun's agent doesn't read any."""
 import http.client
 import os
 import subprocess
@@ -13,9 +13,9 @@ from service_rows import cpu_seconds
 
 NUM_WORKERS = 8
 NUM_READINGS = 9
-SECONDS_BETWEEN = 5  # of a job's readings, and of a Prometheus that asks often
+SECONDS_BETWEEN = 5  # between a job's readings, and between the requests of a frequent Prometheus
 
-# As much to look at as a rank of a large job has: threads, a child, connections.
+# A worker with as many threads, children and connections as a rank of a large job.
 WORKER = """
 import os, socket, sys, threading, time
 here, there = zip(*(socket.socketpair() for _ in range(16)))

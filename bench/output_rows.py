@@ -10,17 +10,17 @@ from measure import program, torchrun
 from row import OURS, Goal, Row
 
 WORKERS = 8
-LINES = 100_000  # of each
+LINES = 100_000  # of each worker
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def launchers_of(pid):
-    """The launcher's own processes: its tree without the workers."""
+    """Returns the launcher's own processes: its tree without the workers."""
     return [p for p in measure.descendants(pid) if measure._status(p, "Name") != "noisy_worker"]
 
 
 def cpu_seconds(pid):
-    """User and system time of one process, ended threads included."""
+    """Returns the user and system time of one process, ended threads included."""
     try:
         with open(f"/proc/{pid}/stat") as f:
             fields = f.read().rsplit(")", 1)[1].split()
@@ -30,7 +30,7 @@ def cpu_seconds(pid):
 
 
 def tee(launcher):
-    """One run. Lines per second and CPU time from the first line on the console to the last one."""
+    """Runs once. Returns lines per second and CPU time, from the first line on the console to the last one."""
     wanted = WORKERS * LINES
     buffer = bytearray(1 << 20)
     with tempfile.TemporaryDirectory() as logs:
@@ -49,9 +49,9 @@ def tee(launcher):
                 begin = now
                 cpu_before = {p: cpu_seconds(p) for p in launchers_of(process.pid)}
             seen += buffer.count(b"\n", 0, size)
-            if now - looked > 0.5 or seen >= wanted:  # rarely: a look at /proc costs both sides CPU
+            if now - looked > 0.5 or seen >= wanted:  # rarely, because reading /proc costs both sides CPU time
                 looked = now
-                own = [p for p in launchers_of(process.pid) if p in cpu_before]  # without those that have become workers
+                own = [p for p in launchers_of(process.pid) if p in cpu_before]  # without new workers
                 cpu = sum(cpu_seconds(p) - cpu_before[p] for p in own)
                 memory = max(memory, sum(int((measure._status(p, "VmHWM") or "0 kB").split()[0]) for p in own))
         seconds = time.perf_counter() - begin

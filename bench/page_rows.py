@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The status page in a headless Chromium, of a job of 1,000 emulated ranks. It has no peer: torchrun has no page."""
+"""The row about the status page of 1,000 emulated ranks, in a headless Chromium. No peer: torchrun has no page."""
 import subprocess
 
 from measure import Missing, environment, program
@@ -9,7 +9,7 @@ import browser  # of tests/support, where measure looks
 
 NODES, WORKERS = 125, 8
 UPDATES = 20
-# The first frame that has the ranks, by the page's own clock.
+# Sets window.ranks_ms to the time of the first frame with the ranks, by the page's clock.
 WATCH = """
 addEventListener("DOMContentLoaded", () => {
   const look = () => {
@@ -23,8 +23,8 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) window.longest_ms = Math.max(window.longest_ms, entry.duration);
 }).observe({ type: "longtask" });
 """
-# Adds what emulated workers lack: step times of all ranks, training, and what a node uses. Each update has new
-# figures everywhere.
+# Adds the figures that emulated workers lack: step times of all ranks, training, and nodes' usage. Each update changes
+# all of them.
 FILL = """((state) => {
   const some = (low, high) => low + Math.random() * (high - low);
   for (const job of state.jobs.jobs) {
@@ -46,7 +46,7 @@ FILL = """((state) => {
   }
   return state;
 })"""
-# The last state again, filled.
+# Shows the last state again, with new figures.
 AGAIN = f"""(async () => {{
   const {{ model }} = page_link.view;
   const state = {FILL}({{ type: "state", status: model.status, hidden_nodes: [], hidden_finished: 0,
@@ -60,7 +60,7 @@ AGAIN = f"""(async () => {{
 
 
 class Emulated:
-    """A ddprund with a job of 1,000 ranks that runs for a while, and a browser."""
+    """A browser, and a ddprund with a job of 1,000 ranks that runs for a while."""
 
     def __enter__(self):
         if not browser.PROGRAM:
@@ -81,7 +81,7 @@ class Emulated:
         self.daemon.stderr.close()
 
     def page(self, **options):
-        """A tab in which the ranks are shown."""
+        """Opens a tab and waits until it shows the ranks."""
         page = self.browser.page(script=WATCH, **options)
         page.open(f"http://{self.endpoint}/")
         page.wait("window.ranks_ms > 0", "the ranks are shown")
@@ -90,7 +90,7 @@ class Emulated:
 
 def status_page():
     with Emulated() as emulated:
-        warm = emulated.page()  # the browser's own first page costs more
+        warm = emulated.page()  # warms up: a browser's first page costs more
         warm.wait(f"document.querySelectorAll('#grid .cell.running').length === {NODES * WORKERS}", "all run")
         state_kb = warm.value("JSON.stringify(page_link.view.model.jobs.map(({ in_order, ...job }) => job)).length") / 1e3
         warm.close()

@@ -2,7 +2,7 @@
 """A row of bench/run.py.
 
 A side is a function that measures once and returns {metric: value}. Sides of a row are run in turn,
-ours first, so that a change in the machine's mood meets all of them.
+ours first, so that a change in the machine's speed affects all of them.
 """
 import dataclasses
 from typing import Callable
@@ -12,7 +12,7 @@ OURS = "ddprun"
 
 @dataclasses.dataclass
 class Goal:
-    """`metric` of ours at most `limit` (in the metric's unit), or `limit` × the peer's median."""
+    """Our `metric` must be at most `limit` (in the metric's unit), or `limit` × the peer's median."""
     metric: str
     limit: float
     peer: str = ""

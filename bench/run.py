@@ -30,7 +30,7 @@ MACHINES = "| mark | machine |\n|---|---|\n"  # the page's table
 
 
 def run_row(row, repeats):
-    """Side → metric → values; sides that can't run here map to the reason, a string."""
+    """Returns side → metric → values. A side that can't run here has the reason, a string."""
     samples = {side: {} for side in row.sides}
     for repetition in range(repeats):
         for side, once in row.sides.items():
@@ -47,7 +47,7 @@ def run_row(row, repeats):
                 traceback.print_exc()
                 lines = str(error).strip().splitlines() or [type(error).__name__]
                 said = ", ".join(dict.fromkeys((lines[0], lines[-1])))
-                samples[side] = "failed: " + re.sub(r"/[^\s'\",]*/", "", said)[:300]  # no folder of this machine
+                samples[side] = "failed: " + re.sub(r"/[^\s'\",]*/", "", said)[:300]  # without this machine's folders
     if sys.stderr.isatty():
         print(f"\r{'':60}\r", end="", file=sys.stderr)
     return samples
@@ -80,7 +80,7 @@ def verdict(goal, middle):
 
 
 def table(row, samples):
-    """The row as a Markdown table: a line per metric, a column per side."""
+    """Returns the row as a Markdown table: a line per metric, a column per side."""
     middle = medians(samples)
     metrics = list(dict.fromkeys(m for s in row.sides if s in middle for m in middle[s]))
     sides = list(row.sides)
@@ -104,7 +104,7 @@ def table(row, samples):
 
 
 def mark_of(document, machine):
-    """`document`, and the mark by which it names `machine`. A new one gets a row in the page's table."""
+    """Returns `document` and its mark for `machine`. A new machine gets a row in the page's table."""
     marks = dict(re.findall(r"^\| (M\d+) \| (.*) \|$", document, re.M))
     for mark, text in marks.items():
         if text == machine:
@@ -114,7 +114,7 @@ def mark_of(document, machine):
 
 
 def section(row, samples, measured):
-    """`measured`: when, where and how often."""
+    """Returns the row's section of the page. `measured`: when, where and how often."""
     missing = [f"\n{side}: {reason}.\n" for side, reason in samples.items() if isinstance(reason, str)]
     note = f"\n{row.note}.\n" if row.note else ""
     return (f"### {row.name}: {row.what}\n\n{table(row, samples)}\n{note}{''.join(missing)}\n"
@@ -122,7 +122,7 @@ def section(row, samples, measured):
 
 
 def replace(text, name, content):
-    """`text` with the marked block `name` set to `content`, appended where there was none."""
+    """Returns `text` with the marked block `name` set to `content`, or appended if there is none."""
     begin, end = BEGIN.format(name), END.format(name)
     block = f"{begin}\n{content}{end}"
     if begin in text:

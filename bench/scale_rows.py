@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row about size: 10,000 emulated nodes against a real ddprund. It has no peer: no other launcher
+"""The row about size: 10,000 emulated nodes with a real ddprund. It has no peer: no other launcher
 has an emulator."""
 from measure import json_of, program
 from row import OURS, Goal, Row

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows about the worker SDK: training steps, and what it costs a training beside its communication."""
+"""The rows about the worker SDK: training steps, and its other costs for a training."""
 import json
 import os
 import subprocess
@@ -37,7 +37,7 @@ ALONE = "step, without DDP (ms)"
 
 
 def _adamw_sides():
-    """The program runs both in turn, step by step; each repetition starts it once."""
+    """Returns the row's sides. One program runs both in turn, step by step; each repetition starts it once."""
     runs = []
 
     def ours():
@@ -91,7 +91,7 @@ def _twin(*arguments):
 
 
 def _under_ddprun(num_ranks, program):
-    """The JSON output of a program whose ranks have one thread each."""
+    """Runs a program with one thread per rank under ddprun. Returns its JSON output."""
     launcher = [measure.program("ddprun"), "--standalone", f"--nproc_per_node={num_ranks}", "--log-line-prefix-template="]
     return measure.json_of(launcher + program, OMP_NUM_THREADS="1")
 
@@ -152,13 +152,13 @@ def _pipeline_row():
 
 
 NUM_HOSTS, RATE_MBIT, PORT = 4, 1000, 29400
-# How long the cable takes for what each host sends in a ring all-reduce of the MLP's gradients.
+# The time that the cable needs for the bytes that each host sends in a ring all-reduce of the MLP's gradients.
 LINE_MS = 2 * (NUM_HOSTS - 1) / NUM_HOSTS * 6_550_878 * 4 * 8 / (RATE_MBIT * 1e6) * 1000
 SHARE = "the cable's own time ÷ step"
 
 
 def on_shaped_hosts(command_of, num_hosts=NUM_HOSTS, **more):
-    """The JSON line of `command_of(host)` run on every host at once. Each has a cable of RATE_MBIT."""
+    """Runs `command_of(host)` on every host at once, each with a cable of RATE_MBIT. Returns the JSON line."""
     import netns
     try:
         hosts = netns.Hosts(num_hosts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of a standing ddprund while no job runs. It has no peer: torchrun has nothing that stands by itself."""
+"""The row about the cost of a ddprund while no job runs. It has no peer: torchrun has no standing service."""
 import os
 import socket
 import subprocess
@@ -11,12 +11,12 @@ from row import OURS, Goal, Row
 
 SECONDS = 20
 WARM_UP_SECONDS = 2
-# As systemd does it: whom the watchdog's variables are for is known once the process is there.
+# Sets WATCHDOG_PID like systemd: the variable has the process' own pid, known only once the process exists.
 FOR_ITSELF = 'WATCHDOG_PID=$$; export WATCHDOG_PID; exec "$0" "$@"'
 
 
 def cpu_seconds(pid):
-    """The CPU time of all its threads."""
+    """Returns the CPU time of all threads of the process, in seconds."""
     nanoseconds = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/schedstat") as f:

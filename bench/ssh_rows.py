@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row about one shell that starts all nodes: `ddprun --hosts` against as many `ssh true` at once."""
+"""The row about starting all nodes from one shell: `ddprun --hosts`, and as many `ssh true` at once."""
 import os
 import subprocess
 import tempfile
@@ -13,14 +13,14 @@ NUM_NODES = 64
 
 
 class Cluster:
-    """One sshd on loopback that goes by 64 names; made when it is first wanted, kept until the end."""
+    """One sshd on loopback that has 64 names. It is started at its first use and runs until the end."""
 
     def __init__(self):
         self._keys = None
         self._server = None
 
     def ssh(self):
-        """The words of an ssh that knows n01 … n64."""
+        """Returns the words of an ssh command that knows the hosts n01 … n64."""
         import ports
         import sshd
         if not self._server:
@@ -28,7 +28,7 @@ class Cluster:
                 self._keys = sshd.Keys()
                 port = ports.free_port()
                 self._keys.client_config(f"Host n*\n  HostName 127.0.0.1\n  Port {port}\n")
-                # A home of its own: whatever the start-up files of this user's shell do is neither side's work.
+                # An own home folder, so that the start-up files of the user's shell cost neither side anything.
                 self._server = sshd.Server(self._keys, "127.0.0.1", port, more=f"SetEnv HOME={self._keys.directory}")
             except sshd.Unavailable as reason:
                 raise measure.Missing(str(reason)) from None

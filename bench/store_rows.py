@@ -18,7 +18,7 @@ ECHO = "bare echo"
 
 @contextlib.contextmanager
 def serving(argv):
-    """A server that prints its port first; yields (port, pid) as text, ends it afterwards."""
+    """Runs a server that prints its port first. Yields (port, pid) as text, and ends the server afterwards."""
     process = subprocess.Popen(argv, env=measure.environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -37,7 +37,7 @@ def ours():
 
 
 def pytorchs_as_it_is():
-    measure.torchrun()  # PyTorch is here, or says how to get it
+    measure.torchrun()  # raises Missing if there is no PyTorch
     return [measure.PYTHON, os.path.join(measure.HERE, "store/torch_server.py")]
 
 
@@ -51,7 +51,7 @@ def echo():
 
 @contextlib.contextmanager
 def names_by_dns(host):
-    """A DNS server on `host` that knows its address, as a cluster has one."""
+    """Runs a DNS server on `host` that knows the host's address, as in a cluster."""
     dnsmasq = program("dnsmasq", "scripts/setup.sh bench")
     with tempfile.NamedTemporaryFile("w", prefix="ddprun-resolv-") as resolv:
         resolv.write("nameserver 127.0.0.1\n")
@@ -86,7 +86,7 @@ def cpu_row():
     def echo_once():
         with serving(echo()) as (port, pid):
             found = json_of([program("store_load"), port, pid, "echo", "64", "1"])
-        # The echo of an ADD-sized message is what each of the store's operations is held against.
+        # Each operation of the store is compared with the echo of a message of an ADD's size.
         return dict.fromkeys(("µs/add", "µs/get"), found["server_cpu_us_per_request"])
 
     return Row(

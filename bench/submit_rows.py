@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of `ddprunctl submit --to slurm`: what it takes beside the sbatch that it runs."""
+"""The row about `ddprunctl submit --to slurm`: its time beside the sbatch that it runs."""
 import os
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ options = ["--hold"]
 
 
 class Cluster:
-    """A Slurm of one node (tests/support/slurm.py); made when it is first wanted, kept until the end."""
+    """A Slurm of one node (tests/support/slurm.py). It is started at its first use and runs until the end."""
 
     def __init__(self):
         self._hosts = self.directory = self._slurm = None

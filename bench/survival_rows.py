@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows about a rendezvous that survives and is closed: proxies, journal, TLS."""
+"""The rows about a rendezvous' survival and security: proxies, journal, TLS."""
 import contextlib
 import json
 import os
@@ -18,14 +18,14 @@ from elastic_rows import start_ms
 from measure import json_of, program
 from row import OURS, Goal, Row
 
-SECONDS = "2"  # of load
+SECONDS = "2"  # of load, for each measurement
 DIRECT, MEMORY, PLAIN = "direct", "no journal", "no TLS"
 TOGETHER, APART = "8 requests a message", "1 request a message"
 
 
 @contextlib.contextmanager
 def ddprund(*flags, port=0):
-    """Runs it; yields (process, port)."""
+    """Runs a ddprund. Yields (process, port)."""
     process = subprocess.Popen([program("ddprund"), f"--listen=127.0.0.1:{port}", *flags],
                                env=measure.environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -42,7 +42,7 @@ def ddprund(*flags, port=0):
 
 
 def request_us(port, store, connections):
-    """Microseconds per ADD, when one worker sends them on so many connections; several are under way at once."""
+    """Returns the microseconds per ADD when one worker sends them on `connections` connections at once."""
     load = f'exec {program("store_load")} $MASTER_PORT $$ add {connections} {SECONDS}'
     figures = json_of([program("ddprun"), f"--rdzv-endpoint=127.0.0.1:{port}", f"--store={store}",
                        "--rdzv-id=load", "sh", "-c", load])
@@ -61,7 +61,7 @@ def direct():
 
 
 def storm(client, *what):
-    """The start of a job of 16,000 ranks, by a client of bench/store."""
+    """Measures the start of a job of 16,000 ranks with a client program of bench/store."""
     with ddprund() as (daemon, port):
         found = json_of([program(client), str(port), str(daemon.pid), *what])
     return {"seconds": found["seconds"], "server CPU s": found["server_cpu_seconds"]}
@@ -78,7 +78,7 @@ def in_memory():
 
 
 def nodes_connected(port):
-    """None: nobody answers there, or it stands by."""
+    """Returns the number of connected nodes of running jobs; None: no ddprund answers, or it is a standby."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/jobs", timeout=5) as answer:
             jobs = json.load(answer)["jobs"]
@@ -106,7 +106,7 @@ def workers_of(launcher):
 
 
 def await_workers(launchers, count):
-    """A node runs from the spawn of its workers on; their programs begin a moment later."""
+    """Waits until each launcher has `count` workers, which begin a moment after their node counts as running."""
     deadline = time.monotonic() + 30
     while any(len(workers_of(launcher)) < count for launcher in launchers):
         if time.monotonic() > deadline:
@@ -116,7 +116,7 @@ def await_workers(launchers, count):
 
 @contextlib.contextmanager
 def job_at(endpoints, port):
-    """A job of two nodes, with its endpoints, that runs at `port`. Raises where its workers are others afterwards."""
+    """Runs a job of two nodes with these endpoints at `port`. Raises RuntimeError if its workers changed meanwhile."""
     launchers = [subprocess.Popen([program("ddprun"), "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=job",
                                    f"--rdzv-endpoint={endpoints}", "--store=proxy", "sleep", "600"],
                                   env=measure.environment(), stdin=subprocess.DEVNULL,
@@ -149,7 +149,7 @@ def restart_ms():
 
 
 def next_leader_ms(end):
-    """`end` ends the leader."""
+    """Measures the time until both agents are connected to the next leader. `end` ends the first one."""
     if etcd.MISSING:
         raise measure.Missing(f"skipped: {etcd.MISSING}")
     with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ def next_leader_ms(end):
 
 
 def hosts_start(with_tls):
-    """As the row `hosts`; the certificate is made before."""
+    """Measures as the row `hosts` does. The certificate is made before the clock starts."""
     with tempfile.TemporaryDirectory() as directory:
         certs = os.path.join(directory, "certs")
 
@@ -182,7 +182,7 @@ def hosts_start(with_tls):
                          f"--tls-key={certs}/server.key"]
             return [program("ddprun"), "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=bench", *flags,
                     "--store=proxy", f"--rdzv-endpoint={hosts[0].address}:29400"]
-        if with_tls:  # not while the clock runs
+        if with_tls:  # makes the certificate now, not while the clock runs
             import netns
             with netns.Hosts(2) as hosts:
                 argv(None, hosts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "ddprun" of torch.distributed beside gloo, in the same Python programs."""
+"""The rows about the backend "ddprun" of torch.distributed, compared with gloo in the same Python programs."""
 import os
 
 import measure
@@ -30,7 +30,7 @@ def _one_machine_row():
                note="Ranks have one thread each; medians of rank 0")
 
 
-# Two ranks send the whole tensor once: half of it twice.
+# In an all-reduce of two ranks each one sends half of the tensor twice.
 LINE_MS = (25 << 20) * 8 / (sdk_rows.RATE_MBIT * 1e6) * 1000
 
 

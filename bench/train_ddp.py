@@ -28,7 +28,7 @@ DIGITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/digit
 
 
 class Net(torch.nn.Module):
-    """PyTorch's MNIST example, as it is there."""
+    """The net of PyTorch's MNIST example, unchanged."""
 
     def __init__(self):
         super().__init__()
@@ -128,7 +128,7 @@ def main():
         if args.json:
             with open(args.json, "w") as f:
                 f.write(summary + "\n")
-    dist.barrier()  # else gloo's threads may abort the exit
+    dist.barrier()  # otherwise gloo's threads may abort the process at its exit
     dist.destroy_process_group()
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of a job that trains with a framework. Says in a folder when its first step has ended. With `crash` rank 1 then
-ends the first round.
+"""A rank of a job that trains with a framework. Writes into a folder when its first step has ended. With `crash` rank 1
+then ends the first round.
 
     warm_frameworks.py accelerate|lightning|trainer FOLDER [crash]
 """

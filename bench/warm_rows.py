@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows about workers that begin with their imports done (docs/warm.md)."""
+"""The rows about workers that start with their modules imported (docs/warm.md)."""
 import functools
 import os
 import subprocess
@@ -18,8 +18,8 @@ PORT = 29400
 
 
 def sides(flags, measured, script=(WORKER,), preload=lambda: PRELOAD):
-    """torchrun's jobs come back from a restart in some tries only (docs/torchrun.md), and a gloo program of PyTorch 2.15
-    is now and then aborted at its end: a try that fails is not measured."""
+    """Returns the row's sides. Failed tries of a peer are not measured: torchrun's restarts succeed only in some tries
+    (docs/torchrun.md), and a gloo program of PyTorch 2.15 sometimes aborts at its end."""
     def tried(argv):
         for attempt in range(TRIES):
             try:
@@ -35,7 +35,7 @@ def sides(flags, measured, script=(WORKER,), preload=lambda: PRELOAD):
 
 
 def said_in(directory):
-    """The times that workers have said, in nanoseconds."""
+    """Returns the times that workers have written, in nanoseconds."""
     said = {}
     for name in os.listdir(directory):
         with open(os.path.join(directory, name), encoding="ascii") as file:
@@ -62,7 +62,7 @@ def crash_to_step(argv):
 
 
 def hosts_crash_to_step(argv):
-    """`argv` on each of two hosts."""
+    """Measures with `argv` run on each of two hosts."""
     import netns
     with netns.Hosts(2) as hosts, tempfile.TemporaryDirectory() as directory:
         launchers = []
@@ -83,11 +83,11 @@ def start_to_step(argv):
 
 def framework_row(name):
     script = (FRAMEWORKS, name)
-    kept = tempfile.TemporaryDirectory()  # until this process ends
+    kept = tempfile.TemporaryDirectory()  # kept until this process ends
 
     @functools.cache
     def preload():
-        """The list of a job before."""
+        """Runs a job once, which keeps its list of modules. Returns the flags that use the list."""
         flags = ["--preload=auto", f"--preload-cache={kept.name}"]
         run([program("ddprun"), "--standalone", *CRASH, *flags, "--no-python", measure.PYTHON, "-u", *script])
         return flags

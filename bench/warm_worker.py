@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of a gloo job. Says in a folder when its first DDP step has ended. With `crash` rank 1 then ends the first round.
+"""A rank of a gloo job. Writes into a folder when its first DDP step has ended. With `crash` rank 1 then ends round 1.
 
     warm_worker.py FOLDER [crash]
 """
@@ -21,12 +21,12 @@ def first_step_done(folder, *crash):
     restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
     say(f"{restarts}.{dist.get_rank()}")
     if crash and restarts == "0":
-        time.sleep(3)  # ranks that crash have trained for longer than that
+        time.sleep(3)  # real ranks have trained for longer before they crash
         dist.barrier()
         if dist.get_rank() == 1:
             say("death")
             os._exit(1)
-        signal.pause()  # the others are stopped
+        signal.pause()  # the other ranks wait until they are stopped
 
 
 def main():
@@ -36,7 +36,7 @@ def main():
     model(torch.randn(4, 16)).sum().backward()
     optimizer.step()
     first_step_done(*sys.argv[1:])
-    dist.barrier()  # else gloo's threads may abort the exit
+    dist.barrier()  # otherwise gloo's threads may abort the process at its exit
     dist.destroy_process_group()
 
 

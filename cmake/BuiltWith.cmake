@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# DDPRUN_BUILT_WITH: what `ddprun --version` says was there when it was built.
+# Sets DDPRUN_BUILT_WITH: the compiler and libraries of the build, which `ddprun --version` prints.
 
-# "#define NAME VALUE" of a header.
+# Sets `result` to the VALUE of "#define NAME VALUE" in a header.
 function(ddprun_header_value header name result)
   file(STRINGS ${header} lines REGEX "^#define[ \t]+${name}[ \t]+[0-9]+")
   string(REGEX REPLACE ".*[ \t]([0-9]+).*" "\\1" value "${lines}")

@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-# The three kinds of target in this tree: library, program, test. Flags live here and nowhere else.
+# Defines the three kinds of target in this tree: library, program, test. All compiler flags are here.
 
 add_library(ddprun_flags INTERFACE)
 target_include_directories(ddprun_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(ddprun_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
-# Also of programs that have flags of their own. A precompiled header that ccache has kept may be refused, which costs time alone.
+# Also for programs with flags of their own. A precompiled header from ccache may be refused, which only costs time.
 add_compile_options("$<$<BOOL:${DDPRUN_WERROR}>:-Werror;-Wno-error=invalid-pch>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12
    AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12, optimising, takes "text" + std::string for a copy onto itself (GCC bug 105329).
+  # GCC 12 with optimisation takes "text" + std::string for a copy onto itself (GCC bug 105329).
   target_compile_options(ddprun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${PROJECT_VERSION}"
                            BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)  # rendezvous/asio
-# A tenth of g++'s time would go to collecting its garbage, for a quarter less of memory.
+# Without this, g++ spends a tenth of its time on garbage collection, to use a quarter less memory.
 if(DDPRUN_BUILD_ONCE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(ddprun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=2097152>)  # KiB
 endif()
-# Programs that can be attacked over the network have these (docs/security.md, tests/project/hardening_test.py).
+# Hardens programs that can be attacked over the network (docs/security.md, tests/project/hardening_test.py).
 set(ddprun_hardened_compile -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE$<SEMICOLON>-D_FORTIFY_SOURCE=2>)
 set(ddprun_hardened_link -Wl,-z,relro,-z,now)
-# Not every compiler's default, for one not of the wheel's.
+# -pie is not the default of every compiler, e.g. not of the wheel's.
 set(ddprun_pie $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
 if(NOT DDPRUN_SANITIZE)
   target_compile_options(ddprun_flags INTERFACE ${ddprun_hardened_compile})
@@ -29,7 +29,7 @@ endif()
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  # A quarter of the compiler's time for a test, for undefined behaviour of the test alone.
+  # Tests' own code is compiled without UBSan, which would take a quarter of the compiler's time.
   target_compile_options(ddprun_flags INTERFACE
                          $<$<BOOL:$<TARGET_PROPERTY:DDPRUN_IS_TEST>>:-fno-sanitize=undefined>)
   target_link_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE})
@@ -37,34 +37,34 @@ if(DDPRUN_SANITIZE)
     # This one check opens a pipe to look at memory, and so reports errors in the tests that run out
     # of descriptors on purpose.
     target_compile_options(ddprun_flags INTERFACE -fno-sanitize=vptr)
-    # A quarter of the compiler's time, for what AddressSanitizer sees as soon as memory is touched.
+    # These checks take a quarter of the compiler's time. AddressSanitizer finds the same errors at the access.
     target_compile_options(ddprun_flags INTERFACE -fno-sanitize=object-size,pointer-overflow)
-    # Two fifths of a program and a quarter of the compiler's time: AddressSanitizer finds null, too, and processors
-    # that ddprun runs on read any address. The nightly build has them (scripts/test_behind.sh).
+    # These checks are two fifths of a program's size and a quarter of the compiler's time. AddressSanitizer finds
+    # null, too, and ddprun's processors read unaligned addresses. The nightly build has them (scripts/test_behind.sh).
     if(NOT DDPRUN_NIGHTLY)
       target_compile_options(ddprun_flags INTERFACE -fno-sanitize=null,alignment)
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      # GCC's data needs relocations at each start otherwise.
+      # Otherwise GCC's sanitizer data needs relocations at each start.
       target_link_options(ddprun_flags INTERFACE
         $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
     endif()
   endif()
 endif()
 
-# Looked for once: where it is installed later, all would be compiled anew for its name in the commands.
+# Looks for ccache only once: if it were installed later, its name in the commands would recompile everything.
 if(NOT DEFINED DDPRUN_CCACHE)
   find_program(DDPRUN_CCACHE ccache)
 endif()
 if(DDPRUN_CCACHE)
-  # Checkouts share what they have compiled, wherever they lie.
+  # Relative paths let checkouts in different folders share their compiled files.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
     CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${DDPRUN_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
-# g++ knows a precompiled header's `#pragma once` by each file's bytes. ccache otherwise returns the one that was
-# compiled before a change of comments or spaces alone. The files that use it then define everything twice.
+# g++ matches the `#pragma once` of a precompiled header by each file's bytes. After a change of only comments or spaces
+# ccache would return the old precompiled header. The files that use it would then define everything twice.
 set(ddprun_precompiled ${CMAKE_SOURCE_DIR}/cmake/headers_std.h ${CMAKE_SOURCE_DIR}/cmake/headers_asio.h
                        ${CMAKE_SOURCE_DIR}/tests/support/catch.h)
 function(ddprun_cache_headers target)
@@ -75,7 +75,7 @@ function(ddprun_cache_headers target)
   endif()
 endfunction()
 
-# GNU ld needs 14 core-seconds for a sanitizer's program, lld 2.
+# To link a program with sanitizers GNU ld needs 14 core-seconds, lld 2.
 find_program(DDPRUN_LLD ld.lld)
 if(DDPRUN_LLD)
   add_link_options(-fuse-ld=lld)
@@ -89,7 +89,7 @@ if(ddprun_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 
-# With less optimisation, in about two thirds of the time.
+# Compiles the target with less optimisation, in about two thirds of the time.
 function(ddprun_compile_plainly target)
   if(DDPRUN_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
@@ -100,9 +100,9 @@ function(ddprun_compile_plainly target)
   endif()
 endfunction()
 
-# A build that is made once reads the headers that most files include once, too. They are the standard library's, Asio's
-# for what links it, and Catch2's for tests. The file that a compiler makes of them is for one optimisation and one way
-# of addressing only, so programs have that of the libraries.
+# With DDPRUN_BUILD_ONCE the headers that most files include are precompiled. They are the standard library's, Asio's
+# for targets that link it, and Catch2's for tests. A precompiled header is valid for one optimisation level and one
+# addressing mode only, so programs use those of the libraries.
 if(DDPRUN_BUILD_ONCE)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "")
   foreach(kind fast_std small_std std small_asio asio test_std test_asio)
@@ -111,7 +111,7 @@ if(DDPRUN_BUILD_ONCE)
     ddprun_cache_headers(${headers})
     target_link_libraries(${headers} PRIVATE ddprun_flags)
     if(kind MATCHES asio)
-      target_link_libraries(${headers} PRIVATE Boost::json)  # g++ wants the definitions of the files that use it
+      target_link_libraries(${headers} PRIVATE Boost::json)  # g++ needs the definitions of the files that use it
       target_precompile_headers(${headers} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/headers_asio.h)
     else()
       target_precompile_headers(${headers} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/headers_std.h)
@@ -129,7 +129,7 @@ endif()
 function(ddprun_reuse_headers target from)
   target_precompile_headers(${target} REUSE_FROM ${from})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # It no longer knows which of those lines are the system's, and warns of them.
+    # With a precompiled header g++ no longer knows which lines are system headers', and warns about them.
     target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-maybe-uninitialized -Wno-stringop-overflow
                            -Wno-stringop-overread)
   endif()
@@ -140,7 +140,7 @@ function(ddprun_reuse_headers target from)
   endif()
 endfunction()
 
-# The headers for a target of ddprun_library, _program or _test, whose ARG_DEPS these are.
+# Gives a target of ddprun_library, _program or _test its precompiled header. Reads the caller's ARG_DEPS.
 function(ddprun_share_headers target)
   set(kind std)
   foreach(library IN LISTS ARG_DEPS)
@@ -154,7 +154,7 @@ function(ddprun_share_headers target)
     endif()
   endforeach()
   if("${ARG_DEPS}" MATCHES torch OR ARG_OPTIMIZED)
-    return()  # ddprun_compile_torch has others; a test that is optimised has none
+    return()  # ddprun_compile_torch uses others; an optimised test has none
   endif()
   if(target MATCHES "_test$")
     set(kind test_${kind})
@@ -168,13 +168,13 @@ function(ddprun_share_headers target)
   endif()
 endfunction()
 
-# A build that is made once: Boost's headers are read, and what they instantiate is compiled, once for
-# many files. So names in anonymous namespaces differ within a folder. Two things of one name there are one thing with
-# one place, or want better names.
+# With DDPRUN_BUILD_ONCE a target's files are compiled as one: Boost's headers are read and their templates
+# instantiated once. So names in anonymous namespaces must differ within a folder. Two equal functions belong in one
+# place, and different ones need better names.
 function(ddprun_compile_together target)
   set_target_properties(${target} PROPERTIES DDPRUN_IS_TEST "${DDPRUN_IN_TESTS}")
-  # Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is under
-  # test keeps the flags of the build.
+  # Optimising and instrumenting Catch2's macros would take half of a build's time, for nothing. The code under
+  # test keeps the build's flags.
   if(DDPRUN_IN_TESTS AND NOT ARG_OPTIMIZED)
     ddprun_compile_plainly(${target})
   endif()
@@ -185,7 +185,7 @@ function(ddprun_compile_together target)
       set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      # It takes each source for a header, whose anonymous namespaces would be trouble.
+      # g++ takes each included source for a header, and warns about its anonymous namespaces.
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
     endif()
   endif()
@@ -202,7 +202,7 @@ function(ddprun_library name)
     add_library(ddprun_${name} STATIC ${ARG_SOURCES})
     target_link_libraries(ddprun_${name} PUBLIC $<BUILD_INTERFACE:ddprun_flags> ${ARG_DEPS})
     if(DDPRUN_FUZZ AND name IN_LIST ddprun_fuzzed)
-      # Tells libFuzzer what was reached, as -fsanitize=fuzzer-no-link does, which precompiled headers must have, too.
+      # Records coverage for libFuzzer, like -fsanitize=fuzzer-no-link, which precompiled headers would need, too.
       target_compile_options(ddprun_${name} PRIVATE
         -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table)
     endif()
@@ -222,7 +222,7 @@ function(ddprun_program name)
   ddprun_compile_together(${name})
 endfunction()
 
-# The programs that people call. With DDPRUN_ONE_PROGRAM `ddprun` holds them all, and the others only start it.
+# Adds a program that users call. With DDPRUN_ONE_PROGRAM `ddprun` has them all, and the others only start it.
 set(ddprun_one_program ${CMAKE_SOURCE_DIR}/packaging/one_program)
 function(ddprun_user_program name)
   if(NOT DDPRUN_ONE_PROGRAM)
@@ -260,7 +260,7 @@ endfunction()
 function(ddprun_compile_torch)
   foreach(target IN LISTS ARGN)
     set_property(TARGET ${target} PROPERTY JOB_POOL_COMPILE torch)
-    ddprun_compile_plainly(${target})  # LibTorch computes
+    ddprun_compile_plainly(${target})  # the computing is LibTorch's
     if(NOT DDPRUN_BUILD_ONCE)
       continue()
     endif()
@@ -272,7 +272,7 @@ function(ddprun_compile_torch)
   endforeach()
 endfunction()
 
-# ThreadSanitizer looks at what has threads: most of this tree is event loops of one thread each.
+# ThreadSanitizer runs only tests with threads, because most of this tree is event loops of one thread each.
 if(DDPRUN_SANITIZE MATCHES "thread")
   add_custom_target(thread_tests)
 endif()
@@ -282,12 +282,12 @@ set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
 #             [NIGHTLY_THREADS] [OPTIMIZED] [RUN_SERIAL])
-# COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
-# has several; others are not for ThreadSanitizer (target thread_tests). NIGHTLY_THREADS: so it is with
-# DDPRUN_NIGHTLY. LOGIC: it measures nothing and is no smaller under sanitizers, so CI runs it under
-# AddressSanitizer alone (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code is, like the rest. Each
-# TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h) skips it. Under sanitizers a
-# program without a label is one entry: its starts would cost more than its cases.
+# COST: about how many seconds the test takes, so that ctest starts the longest first. THREADS: the code under
+# test has several threads; ThreadSanitizer runs only these tests (target thread_tests). NIGHTLY_THREADS: the
+# same, with DDPRUN_NIGHTLY only. LOGIC: the test measures nothing and does as much under sanitizers, so CI runs it
+# only under AddressSanitizer (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: the test's own code is optimised, too.
+# Each TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h) skips it. Under sanitizers a
+# program without a label is one entry, because starting it for each case would cost more than the cases.
 function(ddprun_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;NIGHTLY_THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(ARG_NIGHTLY_THREADS AND DDPRUN_NIGHTLY)
@@ -321,13 +321,13 @@ function(ddprun_test name)
     set_tests_properties(${name} PROPERTIES ${properties} TIMEOUT 300)
     return()
   endif()
-  # A name that CMake mangled matches no test: that is a failure.
+  # NoTests: an entry whose name CMake mangled matches no test, and must fail.
   catch_discover_tests(${name} TEST_PREFIX "${name}: " EXTRA_ARGS --warn NoTests
                        PROPERTIES ${properties})
 endfunction()
 
-# Python tests and tools: .venv's interpreter (it has PyTorch after a full set-up), else the system's. Each
-# configuration looks again: scripts/demo.sh configures this folder while .venv is still being made.
+# The Python for tests and tools: .venv's (it has PyTorch after a full set-up), else the system's. Each configure
+# looks again, because scripts/demo.sh configures this folder while .venv is still being made.
 set(DDPRUN_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python3)
 if(NOT EXISTS ${DDPRUN_PYTHON})
   find_program(ddprun_system_python python3 REQUIRED)
@@ -335,9 +335,9 @@ if(NOT EXISTS ${DDPRUN_PYTHON})
 endif()
 
 # ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [LOGIC] [RUN_SERIAL])
-# One ctest entry for a Python (.py) or shell script. It finds the programs under test in
-# $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in $DDPRUN_SANITIZE. Exit status 77
-# (tests/support/runner.py) counts as skipped. LOGIC as above.
+# One ctest entry for a Python (.py) or shell script. $DDPRUN_BIN_DIR has the programs,
+# $DDPRUN_SOURCE_DIR the source tree and $DDPRUN_SANITIZE the build's sanitizers. Exit status 77
+# (tests/support/runner.py) counts as skipped. LOGIC: as for ddprun_test.
 function(ddprun_script_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
   if((TARGET thread_tests AND NOT ARG_THREADS) OR (ARG_LOGIC AND NOT DDPRUN_TEST_LOGIC))

@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds what the tree is built from, and says in one table what was found and what is off.
+# Finds the libraries that the build needs, and prints a table of those that were found and those that are off.
 
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ON)
 if(POLICY CMP0167)
-  cmake_policy(SET CMP0167 OLD)  # FindBoost also finds a Boost that has no package of CMake's (scripts/wheel.sh)
+  cmake_policy(SET CMP0167 OLD)  # FindBoost also finds a Boost without a CMake package (scripts/wheel.sh)
 endif()
 find_package(Boost 1.81 REQUIRED COMPONENTS json)
 find_package(OpenSSL 3 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
-find_path(DDPRUN_TOMLPP_DIR toml++/toml.h REQUIRED)  # header-only: no library to load at start
+find_path(DDPRUN_TOMLPP_DIR toml++/toml.h REQUIRED)  # header-only, so programs load no library for it
 find_package(SQLite3 REQUIRED)
 find_package(ZLIB)
-# ddprunctl top.
+# curses is for ddprunctl top.
 set(CURSES_NEED_NCURSES TRUE)
 set(CURSES_NEED_WIDE TRUE)
 find_package(Curses REQUIRED)
 add_library(ddprun_ncursesw INTERFACE)
 add_library(ddprun::ncursesw ALIAS ddprun_ncursesw)
 target_include_directories(ddprun_ncursesw SYSTEM INTERFACE ${CURSES_INCLUDE_DIRS})
-# Its macros have names as short as "move" and "clear".
+# Leaves out curses' macros, which have names as short as "move" and "clear".
 target_compile_definitions(ddprun_ncursesw INTERFACE NCURSES_NOMACROS)
 target_link_libraries(ddprun_ncursesw INTERFACE ${CURSES_LIBRARIES})
-# Native stacks of workers that hang; without it ddprun names their system call only. libdw is reached
-# by dlopen.
+# libdw is for native stacks of workers that hang; without it ddprun names only their system call. It is
+# loaded by dlopen.
 find_path(DDPRUN_LIBDW_DIR elfutils/libdwfl.h)
-# Registers are copied in a way that is written for these.
+# The code that copies registers is written for these processors only.
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
   set(DDPRUN_LIBDW_DIR "")
 endif()
@@ -35,7 +35,7 @@ if(DDPRUN_BUILD_TESTS)
   include(Catch)
 endif()
 
-# NCCL and CUDA are reached by dlopen; only their headers are used (docs/internals/architecture.md).
+# NCCL and CUDA are loaded by dlopen; the build needs only their headers (docs/internals/architecture.md).
 set(DDPRUN_NCCL_INCLUDE_DIR "")
 set(DDPRUN_CUDA_INCLUDE_DIR "")
 if(NOT DDPRUN_WITH_CUDA STREQUAL "OFF")

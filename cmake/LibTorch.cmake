@@ -4,7 +4,7 @@
 # The wheels `torch --no-deps`, nvidia-cuda-runtime and nvidia-cuda-cupti are enough: libtorch_cpu.so
 # finds those two libraries through its own RPATH.
 
-# Older ones can't tell the handle of a stream (DeviceGuardImplInterface::getStreamNativeHandle).
+# Older versions can't give a stream's handle (DeviceGuardImplInterface::getStreamNativeHandle).
 set(ddprun_torch_needed 2.11)
 
 set(DDPRUN_TORCH_FOUND FALSE)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Manual pages and the shells' completions: printed by the programs themselves, from the options that
-# they read, and installed where man(1) and the shells look.
+# Makes and installs manual pages and the shells' completions. The programs themselves print them, from the
+# options that they read.
 
-# All of them: `cmake --install` wants them.
+# Builds all pages, which `cmake --install` needs.
 add_custom_target(pages)
 
-# NAME.SECTION, printed by the program that was added last, with FLAG.
+# Makes NAME.SECTION, which the program NAME prints with FLAG.
 function(ddprun_man_page name section flag)
   if(DDPRUN_SANITIZE)
-    return()  # a program that is built so may not run in every shell, and nobody installs it
+    return()  # a program with a sanitizer may not run in every shell, and nobody installs it
   endif()
   string(REGEX REPLACE "[.].*" "" program ${name})
   set(page ${CMAKE_BINARY_DIR}/share/man/man${section}/${name}.${section})
@@ -16,7 +16,7 @@ function(ddprun_man_page name section flag)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 endfunction()
 
-# Further arguments: of each install().
+# Makes the program's completions. Further arguments are passed to each install().
 function(ddprun_completions program)
   if(DDPRUN_SANITIZE)
     return()
@@ -33,7 +33,7 @@ function(ddprun_completions program)
   endforeach()
 endfunction()
 
-# FILE is what `PROGRAM FLAG` prints. DDPRUN_PAGES_BY: the folder of a build's programs that run here, where these don't.
+# Makes FILE of the output of `PROGRAM FLAG`. DDPRUN_PAGES_BY: a folder with programs that run here, for a cross-build.
 function(ddprun_printed program flag file)
   get_filename_component(folder ${file} DIRECTORY)
   set(printing $<TARGET_FILE:${program}>)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# `cmake --install` puts these down for other projects' find_package(ddprun) (docs/sdk.md): static
-# libraries, ddprun-config.cmake, and the public headers under include/ddprun.
+# Installs the files for other projects' find_package(ddprun) (docs/sdk.md): static libraries,
+# ddprun-config.cmake, and the public headers under include/ddprun.
 include(CMakePackageConfigHelpers)
 
-# Everything a public header includes is listed here too; project.find_package compiles each alone.
+# The list has all headers that a public header includes. The test project.find_package compiles each alone.
 set(ddprun_public_headers
   common/clock.h
   common/endpoint.h
@@ -76,9 +76,9 @@ if(DDPRUN_TORCH_FOUND)
   list(APPEND ddprun_sdk_headers ${ddprun_public_torch_headers})
 endif()
 
-# worker_sdk/core/session.h is <ddprun/core/session.h> outside, rendezvous/store/store.h
-# <ddprun/store/store.h>: the includes of the installed copies say so, too. In the source tree a
-# header has one name, its path.
+# Sets `result` to a header's installed name: worker_sdk/core/session.h is installed as <ddprun/core/session.h>,
+# rendezvous/store/store.h as <ddprun/store/store.h>. The installed copies' own includes have these names, too.
+# In the source tree a header has one name, its path.
 function(ddprun_installed_header header result)
   string(REGEX REPLACE "^(worker_sdk|rendezvous)/" "" header ${header})
   set(${result} ddprun/${header} PARENT_SCOPE)

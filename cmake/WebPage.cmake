@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The parts of a page: its style and its scripts as one text each, and their hashes for its policy.
+# Makes the parts of a web page: one text of its styles, one of its scripts, and their hashes for its
+# Content-Security-Policy.
 
-# SHA-256 as a policy has it: base64 of 32 bytes.
+# Sets `out` to the SHA-256 of `text` in the policy's form: base64 of 32 bytes.
 function(page_hash text out)
   set(letters ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/)
   string(SHA256 hex "${text}")
   set(hash "")
-  foreach(begin RANGE 0 63 3)  # three digits are two letters
+  foreach(begin RANGE 0 63 3)  # three hexadecimal digits are two base64 letters
     string(SUBSTRING "${hex}00" ${begin} 3 digits)
     math(EXPR first "0x${digits} >> 6")
     math(EXPR second "0x${digits} & 63")
@@ -15,11 +16,11 @@ function(page_hash text out)
       string(APPEND hash ${letter})
     endforeach()
   endforeach()
-  string(REGEX REPLACE "A$" "=" hash ${hash})  # the byte that was added
+  string(REGEX REPLACE "A$" "=" hash ${hash})  # replaces the letter of the zero byte that was added
   set(${out} ${hash} PARENT_SCOPE)
 endfunction()
 
-# page_text(FILE OUT): the file's text, and CMake runs again when it changes.
+# page_text(FILE OUT): sets OUT to the file's text. CMake runs again when the file changes.
 function(page_text file out)
   file(READ ${file} text)
   set(${out} "${text}" PARENT_SCOPE)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages `ddprun` (programs, manual pages, completions, units, /etc/ddprun) and
-# `libddprun-dev` (the SDK's headers and static libraries): `cpack -G DEB` in the build folder, see
-# docs/packages.md. `train` is not in them: its LibTorch comes from no Debian package.
+# `libddprun-dev` (the SDK's headers and static libraries). `cpack -G DEB` in the build folder makes them, see
+# docs/packages.md. They don't have `train`, because no Debian package has its LibTorch.
 
-# Only packages have these: `cmake --install` writes below its prefix only.
+# Only packages install this file, because `cmake --install` writes only below its prefix.
 install(FILES configs/ddprun.toml DESTINATION /etc/ddprun COMPONENT package EXCLUDE_FROM_ALL)
 
 set(CPACK_PACKAGE_NAME ddprun)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_VENDOR ddprun)
-# Before each package's own words.
+# This summary comes before each package's own description.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "launcher for distributed data-parallel training")
-# Nobody is reached there: who makes packages for others gives the own name, docs/packages.md.
+# This address reaches nobody. Set your own if you make packages for others (docs/packages.md).
 set(CPACK_PACKAGE_CONTACT "The ddprun authors <maintainers@ddprun.invalid>")
-# `~` sorts before the end of a version: 1~deb12u1 < 1~deb13u1 < 1. A machine that goes to Debian 13 gets the package for
-# it at the next update. One that Debian itself makes replaces both.
+# `~` sorts before the end of a version: 1~deb12u1 < 1~deb13u1 < 1. A machine that is upgraded to Debian 13 gets that
+# release's package at the next update. A package from Debian itself would replace both.
 cmake_host_system_information(RESULT distribution QUERY DISTRIB_INFO)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_CHANGELOG_DISTRIBUTION unstable)
@@ -44,7 +44,7 @@ set(CPACK_DEBIAN_DDPRUN_PACKAGE_NAME ddprun)
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_RECOMMENDS libdw1)  # native stacks of workers that hang
-set(CPACK_DEBIAN_DDPRUN_PACKAGE_DEPENDS procps)  # /bin/kill, with which units reload
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_DEPENDS procps)  # /bin/kill, which the units use for reload
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_DDPRUN_DESCRIPTION "Starts one worker process for each GPU of each node, restarts a job whose
 worker or node failed, and says what went wrong first. PyTorch programs run
@@ -61,7 +61,7 @@ list(APPEND CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/debian
 
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_NAME libddprun-dev)
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_SECTION libdevel)
-# The C++ library of the compiler that made the static libraries.
+# Depends on the C++ library of the compiler that built the static libraries.
 string(REGEX MATCH "^[0-9]+" compiler_major ${CMAKE_CXX_COMPILER_VERSION})
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_DEPENDS "libstdc++-dev")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -4,7 +4,7 @@
 
     debian_changelog.py VERSION RELEASE DISTRIBUTION MAINTAINER     0.1.0 1~deb12u1 bookworm "Ada Lovelace <ada@example.org>"
 
-The first entry is VERSION's: what is unreleased, and the section of VERSION. Each older section with a date is an entry.
+The first entry is VERSION's: the section "Unreleased" and that of VERSION. Each older section with a date is an entry.
 """
 import datetime
 import email.utils
@@ -18,7 +18,7 @@ CHANGELOG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../CHANGEL
 
 
 def sections():
-    """(version, date or None, items) of each section of CHANGELOG.md, in its order."""
+    """Yields (version, date or None, items) of each section of CHANGELOG.md, in the file's order."""
     with open(CHANGELOG, encoding="utf-8") as file:
         parts = re.split(r"^## \[?([^]\s]+)\]?(?: - (\S+))?$", file.read(), flags=re.M)
     for version, date, text in zip(parts[1::3], parts[2::3], parts[3::3]):
@@ -26,7 +26,7 @@ def sections():
 
 
 def main():
-    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
+    sys.stdout.reconfigure(encoding="utf-8")  # independent of the locale
     newest, release, distribution, maintainer = sys.argv[1:]
     now = float(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
     entries = [[newest, email.utils.formatdate(now), []]]

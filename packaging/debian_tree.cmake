@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Run by cpack over each package's folders before they are packed: what Debian has elsewhere, or in
-# another form, than `cmake --install`.
+# cpack runs this over each package's folders before it packs them. It moves and converts the files that Debian
+# has elsewhere, or in another form, than `cmake --install`.
 file(GLOB packages LIST_DIRECTORIES ON ${CPACK_TEMPORARY_DIRECTORY}/*)
 foreach(root IN LISTS packages)
   if(NOT IS_DIRECTORY ${root}/usr)
     continue()
   endif()
   cmake_path(GET root FILENAME package)
-  if(IS_DIRECTORY ${root}/usr/share/zsh/site-functions)  # zsh of Debian reads this one
+  if(IS_DIRECTORY ${root}/usr/share/zsh/site-functions)  # Debian's zsh reads vendor-completions
     file(RENAME ${root}/usr/share/zsh/site-functions ${root}/usr/share/zsh/vendor-completions)
   endif()
   set(doc ${root}/usr/share/doc/${package})

@@ -32,7 +32,7 @@ list=$prefix/share/ddprun/installed
 remove() {
   rm -rf "$prefix/share/ddprun/python/ddprun/__pycache__" "$prefix/share/ddprun/python/ddprun/examples/__pycache__"
   while IFS= read -r file; do rm -f "$prefix/$file"; done <"$list"
-  # Folders that are empty now, the innermost first.
+  # Removes folders that are empty now, the innermost first.
   sed -n 's|/[^/]*$||p' "$list" | sort -ru | while IFS= read -r folder; do
     while [ -n "$folder" ] && rmdir "$prefix/$folder" 2>/dev/null; do
       case $folder in */*) folder=${folder%/*} ;; *) folder= ;; esac
@@ -50,12 +50,12 @@ if [ $uninstall = yes ]; then
 fi
 cd -- "$(dirname -- "$0")"
 mkdir -p "$prefix" && [ -w "$prefix" ] || { echo "install.sh: can't write to ${prefix:-/}: run it as root, or give --prefix" >&2; exit 1; }
-[ ! -e "$list" ] || remove  # files of another version that this one doesn't have
+[ ! -e "$list" ] || remove  # otherwise files of an older version would stay
 mkdir -p "$prefix/share/ddprun"
-find bin lib libexec share ! -type d | sort >"$list"  # first: an installation that breaks off can be removed
+find bin lib libexec share ! -type d | sort >"$list"  # written first, so that a broken-off installation can be removed
 while IFS= read -r file; do
   mkdir -p "$prefix/$(dirname "$file")"
-  rm -f "$prefix/$file"  # a running program keeps its file
+  rm -f "$prefix/$file"  # a running program keeps its old file
   cp -P "$file" "$prefix/$file"
 done <"$list"
 for unit in lib/systemd/system/*; do

@@ -35,9 +35,9 @@ Classifier: Typing :: Typed
 Description-Content-Type: text/markdown
 
 %s"""
-# PyTorch looks here for a backend by its name.
+# PyTorch finds the backend by this entry point.
 ENTRY_POINTS = b"[torch.distributed.backends]\nddprun = ddprun.torch:register\n"
-LEFT_OUT = ("libexec/ddprun/alias/",  # a link, and wheels have none
+LEFT_OUT = ("libexec/ddprun/alias/",  # a symbolic link, which wheels can't have
             "lib/", "include/", "share/ddprun/python/", "share/ddprun/digits/",
             "bin/train")
 

@@ -17,7 +17,7 @@ EDGE = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 
 
 def weight(folder, description):
-    """About the seconds that this takes, on some machine: for the headers, then for each line."""
+    """Returns about how many seconds a compilation takes on one machine: some for the headers, some for each line."""
     compiled = re.search(r"Building CXX object (\S+)\.(o|gch)$", description)
     if not compiled:
         return 0.2
@@ -38,7 +38,7 @@ def num_lines_of(path):
 
 
 class Line:
-    """The line of progress."""
+    """Prints the line of progress."""
 
     def __init__(self, begin):
         self.begin = begin
@@ -52,7 +52,7 @@ class Line:
         self.next = now + (1 if self.terminal else 30)
         left = (now - self.begin) * (1 - share) / max(share, 0.01)
         text = f"building: {share:4.0%}"
-        if share >= 0.1:  # before that it is a guess about a few large files
+        if share >= 0.1:  # before that only a few large files are done
             text += f", about {left / 60:.0f} min left" if left >= 60 else f", about {max(left, 1):.0f} s left"
         print(f"\r{text}   " if self.terminal else text, end="" if self.terminal else "\n", flush=True)
 

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 
-# Folder → folders of ours that its files may include (itself always). The order is the arrows'.
+# Folder → folders of this repository that its files may include, besides itself. The order is that of the arrows.
 STORE = ["common", "rendezvous/store"]
 MESSAGES = ["common", "rendezvous/messages"]
 WIRE = MESSAGES + ["rendezvous/asio", "rendezvous/security", "rendezvous/http", "rendezvous/wire"]
@@ -45,10 +45,10 @@ ALLOWED = {
                                           "worker_sdk/torch"],
     "worker_sdk/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
     "apps": STORE + ["worker_sdk"],
-    "examples": [],  # <ddprun/core/session.h> and so on, as users' programs
+    "examples": [],  # they include <ddprun/core/session.h> and so on, as users' programs do
 }
 
-# Header pattern → (folders that may include it, why the others may not).
+# (header pattern, folders that may include it, why the others may not).
 EXTERNAL = [
     (r"boost/beast", ["rendezvous/asio", "rendezvous/http", "rendezvous/wire/frame_stream.cc"],
      "Beast takes long to compile: rendezvous/http and FrameStream are in front of it"),
@@ -83,7 +83,7 @@ def folder_of(path):
 
 
 def check_include(path, header, quoted):
-    """The reason why `path` may not include `header`, or None."""
+    """Returns the reason why `path` may not include `header`, or None."""
     home = folder_of(path)
     ours = folder_of(header)
     if within(header, UNCHECKED):
@@ -114,7 +114,7 @@ def sources(root):
 
 
 def check_tree(root):
-    """All violations as (file, line number, header, reason), and the number of files seen."""
+    """Returns all violations as (file, line number, header, reason), and the number of files seen."""
     found, count = [], 0
     for path in sources(root):
         count += 1

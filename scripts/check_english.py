@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences of pages and comments are short. Those of comments, and tests' names, begin with their subjects.
+"""Checks that sentences of pages and comments are short, and that comments and tests' names begin with their subjects.
 
     scripts/check_english.py [FILE…]      pages and sources; all of the tree if none is given
     scripts/check_english.py --self-test  the check itself
@@ -16,7 +16,7 @@ import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 LONGEST, LONGEST_MEAN = 35, 18
-FEWEST = 4  # words: a sentence with fewer is a caption or a value
+FEWEST = 4  # words; a shorter sentence is a caption or a value
 OPENERS = "Of|What|Who|Whose|Where|Likewise"
 RIDDLES = re.compile(rf"({OPENERS})\b")
 # TEST_CASE("Subject: of …"), TEST_CASE_METHOD(Fixture, "Subject: of …"), SECTION("of …"), def test_of_…
@@ -25,12 +25,12 @@ TEST_NAME = re.compile(r"""^[ \t]*(?:def test_|(?:TEST_CASE|SECTION)\w*\(\s*(?:[
 SENTENCE_END = re.compile(r"""(?<=[.!?])["”)*]*\s+(?=[A-Z"“„(*\[]|CODE)""")
 PAGES = ("docs/*.md", "README.md", "CONTRIBUTING.md")
 C_SOURCES, OTHER_SOURCES = (".cc", ".h", ".cu", ".js"), (".py", ".cmake", ".sh", "CMakeLists.txt")
-# Strings are matched, too, so that nothing inside them is taken for a comment.
+# Matches strings, too, so that nothing inside them is taken for a comment.
 C_COMMENT = re.compile(r"""R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|`[^`]*`|(?<!\w)'(?:\\.|[^'\\\n])+'|"""
                        r"//(?P<line>[^\n]*)|/\*(?P<text>.*?)\*/", re.S)
 COMMENT = re.compile(r'''^[ \t]*"""(?P<text>.*?)"""|""".*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|'''
                      r"(?<!\S)#(?P<line>[^\n]*)", re.S | re.M)
-ROW = re.compile(r"^( {3,}.*|.*\S {2,}\S.*)$", re.M)  # of a table in a comment
+ROW = re.compile(r"^( {3,}.*|.*\S {2,}\S.*)$", re.M)  # a row of a table in a comment
 
 
 def paragraphs(text):
@@ -52,14 +52,14 @@ def paragraphs(text):
 
 
 def sentences(text):
-    """The words of each sentence."""
+    """Yields the words of each sentence."""
     for paragraph in paragraphs(text):
         for sentence in SENTENCE_END.split(paragraph):
             yield [word for word in sentence.split() if re.search(r"\w", word)]
 
 
 def comments(name, text):
-    """(line, text) of each comment. Lines that follow one another in one column are one comment."""
+    """Yields (line, text) of each comment. Lines that follow one another in one column are one comment."""
     begun_at, column, last, lines = 0, 0, 0, []
     for found in (C_COMMENT if name.endswith(C_SOURCES) else COMMENT).finditer(text):
         kind = "text" if found["line"] is None else "line"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A function in an anonymous namespace must not hide one of an outer namespace that a header declares.
+"""Fails if a function in an anonymous namespace hides one of an outer namespace that a header declares.
 
 Sources of a target may be compiled as one file (docs/architecture.md). Then every other source of the
-target calls the hiding function, too, and no compiler says so where the arguments fit both.
+target calls the hiding function, too. No compiler warns of it if the arguments fit both.
 
     scripts/check_hidden_names.py     exit status 1 and a line each; it tests itself first
 """
@@ -20,7 +20,7 @@ FUNCTION = re.compile(r"(?:[\w:<>,*&\s\[\]]*[\s&*>\]])?(\w+)\s*\(")
 
 
 def functions(text):
-    """(namespaces, name) of what looks like a function at namespace scope; "" is an anonymous namespace."""
+    """Yields (namespaces, name) of each apparent function at namespace scope; "" is an anonymous namespace."""
     text = re.sub(r"""R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'|//[^\n]*|/\*.*?\*/|^\s*\#[^\n]*""",
                   lambda found: "0" if found[0][0] in "R\"'" else "", text, flags=re.S | re.M)
     text = re.sub(r"=\s*\{[^{}]*\}(?=\s*[,)])", "", text)  # default arguments
@@ -40,7 +40,7 @@ def functions(text):
 
 
 def hidden(files):
-    """`files`: path → text."""
+    """Yields the hiding functions. `files`: path → text."""
     declared = collections.defaultdict(set)
     for path, text in files.items():
         if path.endswith(".h"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The tests that ctest's last run skipped are those that may be skipped on this machine.
+"""Fails if ctest's last run skipped tests that must not be skipped on this machine.
 
     scripts/check_skips.py RESULTS LIST     ctest's --output-junit; tests/allowed_skips.txt is the list for CI's machine
     scripts/check_skips.py --self-test      the check itself
@@ -19,7 +19,7 @@ SKIPPED = re.compile(r"^(?:\[[^]\n]*\]:? ?)?SKIPPED: (?:(\w+\.\w+): )?(.*)", re.
 
 
 def skips(results):
-    """Name → reason, of each entry, or part of one, that was skipped."""
+    """Returns name → reason of each entry, or part of an entry, that was skipped."""
     found = {}
     for entry in ElementTree.parse(results).iter("testcase"):
         name, said = entry.get("name"), {}
@@ -27,7 +27,7 @@ def skips(results):
             continue
         for test, reason in SKIPPED.findall(entry.findtext("system-out") or ""):
             said[f"{name}: {test}" if test else name] = reason
-        if entry.get("status") != "run" and not said:  # ctest's word for a skip, too
+        if entry.get("status") != "run" and not said:  # ctest skipped it
             said[name] = "no reason given"
         found.update(said)
     return found
@@ -47,7 +47,7 @@ def allowed(text, build):
 
 
 def check(results, text):
-    """The names of the skips that aren't allowed."""
+    """Returns the skips that aren't allowed."""
     found, may = skips(results), allowed(text, pathlib.Path(results).resolve().parent.name)
     wrong = sorted(name for name in found.keys() - may
                    if not any(each.endswith("*") and name.startswith(each[:-1]) for each in may))

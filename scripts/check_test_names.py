@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No Catch2 test has a semicolon in its name: CMake would make two of it, and neither would run.
+"""Fails if a Catch2 test has a semicolon in its name: CMake would make two names of it, and run neither.
 
     scripts/check_test_names.py               every test below tests/
     scripts/check_test_names.py --self-test   the check itself

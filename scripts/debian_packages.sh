@@ -22,7 +22,7 @@ here=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH DEBIAN_FRONTEND=noninteractive
 
-make_packages() {  # RELEASE, which is the one here
+make_packages() {  # RELEASE, which must be this machine's
   local build=build/package-$1 log=$PWD/build/package-$1.log contact=()
   [ -z "${DEBEMAIL:-}" ] || contact=(-D "CPACK_PACKAGE_CONTACT=${DEBFULLNAME:-$DEBEMAIL} <$DEBEMAIL>")
   cmake --preset release -B "$build" -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF \
@@ -39,13 +39,14 @@ make_root() {  # NAME RELEASE PACKAGE…
   shift 2
   [ ! -e "$root.done" ] || return 0
   rm -rf "$root" && mkdir -p "$root"
-  # debootstrap's own --include knows no order in which these can be configured.
+  # apt-get installs the packages, because debootstrap's --include can't configure them in a working order.
   { debootstrap --variant=minbase "$release" "$root" && in_root "$name" apt-get update &&
     in_root "$name" apt-get install -y --no-install-recommends "$@"; } >"$root.log" 2>&1 || { tail -5 "$root.log"; exit 1; }
   touch "$root.done"
 }
 
-# in_root NAME COMMAND…: in /source, which is this tree, with mounts of its own, which end with it. CUDA's headers are this machine's.
+# in_root NAME COMMAND…: runs it in the root's /source, which is this tree, with CUDA's headers of this machine. Its
+# mounts end with it.
 in_root() {
   unshare --mount --propagation private bash -euc '
     source=$PWD

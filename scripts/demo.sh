@@ -28,14 +28,14 @@ if [ ! -x build/release/bin/train ]; then
 fi
 scripts/setup.sh minimal --no-torch
 
-# LibTorch is downloaded while everything that does not need it is compiled.
+# Downloads LibTorch while everything that doesn't need it is compiled.
 mkdir -p build
 scripts/setup.sh minimal >build/setup-torch.log 2>&1 </dev/null &
 downloads=$!
-programs=(ddprun ddprund ddprunctl ddprun-agent ddprun_c)  # with them `cmake --install` has all that it wants
+programs=(ddprun ddprund ddprunctl ddprun-agent ddprun_c)  # `cmake --install` needs all of these
 fresh=()
 if [ ! -f build/release/CMakeCache.txt ]; then
-  # No tests, no benchmarks: scripts/test.sh turns them on. Many files are compiled at a time.
+  # Builds no tests and benchmarks: scripts/test.sh turns them on. DDPRUN_BUILD_ONCE compiles many files as one.
   fresh=(-DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_BUILD_ONCE=ON)
   cmake --preset release "${fresh[@]}" -DDDPRUN_WITH_TORCH=OFF >build/configure.log || { cat build/configure.log; exit 1; }
   scripts/build_progress.py build/release 0-40 "$begin" ddprund ddprunctl
@@ -51,7 +51,7 @@ grep -v 'nothing to install' build/setup-torch.log || true
 cmake --preset release "${fresh[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
 scripts/build_progress.py build/release 40-100 "$begin" "${programs[@]}" train pages
 
-# The summary goes where the user wants it, else into a file of our own.
+# The summary goes into the user's --json file, else into a file of our own.
 json=
 previous=
 for argument in "$@"; do

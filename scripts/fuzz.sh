@@ -25,14 +25,14 @@ run_one() {
   kept=tests/fuzz/corpus/$name
   found=build/fuzz/corpus/$name
   mkdir -p "$found" "$kept"
-  # An input has a minute: behind tests, and on a busy machine, a second of CPU may take long.
+  # An input has a minute, because a second of CPU may take long beside tests or on a busy machine.
   timeout $((seconds + 120)) "$1" -max_total_time="$seconds" -seed="$seed" \
     -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build/fuzz/$name-" "$found" "$kept" \
     >"build/fuzz/$name.log" 2>&1 || {
     {
       echo "fuzz.sh: $name found something:"
       tail -40 "build/fuzz/$name.log"
-      # A log is all that is left of a machine that is gone.
+      # Prints the input, because the log may be all that is left of the machine.
       for input in build/fuzz/"$name"-*; do
         [ -f "$input" ] && [ "$(stat -c %s "$input")" -le 4096 ] || continue
         printf '%s, in base64: %s\n' "${input##*/}" "$(base64 -w 0 "$input")"
@@ -48,7 +48,7 @@ runs_in() { sed -n 's/^stat::number_of_executed_units: *//p' "$1"; }
 export -f run_one runs_in
 export seconds seed
 
-# One on each core. xargs ends with 123 when one of them has found something.
+# Runs one fuzzer on each core. xargs ends with 123 if one of them has found something.
 printf '%s\0' build/asan/bin/*_fuzz | xargs -0 -n 1 -P "$(nproc)" bash -c 'run_one "$0"' || exit 1
 runs=0
 for program in build/asan/bin/*_fuzz; do

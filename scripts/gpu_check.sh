@@ -45,7 +45,7 @@ cards=$(timeout 60 nvidia-smi --query-gpu=index,name,memory.total,driver_version
           --format=csv,noheader 2>&1) && [ -n "$cards" ] || skip "no GPU: nvidia-smi says: $cards"
 printf 'gpu_check: %s GPU(s): index, name, memory, driver\n%s\n' "$(wc -l <<<"$cards")" "$cards"
 
-# Which PyTorch: its libraries are what the programs run on, its Python is the peer.
+# Finds the PyTorch: the programs run on its libraries, and its Python is the peer.
 has_cuda_torch() { "$1" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' 2>/dev/null; }
 folder_of_torch() { python3 -c 'import importlib.util, os; print(os.path.dirname(importlib.util.find_spec("torch").origin))'; }
 version_of_torch() { sed -n "s/^__version__ = '\(.*\)'/\1/p" "$1/version.py"; }
@@ -72,7 +72,7 @@ if [ -n "$torch_dir" ]; then
   echo "gpu_check: PyTorch of $torch_dir"
 fi
 if [ $setup = yes ]; then
-  # Goes on if packages are missing: what is here may be enough. If it isn't, the build says so.
+  # Goes on if packages are missing, because the installed ones may be enough. If they aren't, the build fails.
   scripts/setup.sh gpu ${torch_dir:+--no-torch} || echo "gpu_check: the set-up failed; goes on with what is here"
 fi
 

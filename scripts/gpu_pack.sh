@@ -26,9 +26,9 @@ done
 [ -f "$torch_dir/version.py" ] || refuse "--torch $torch_dir: there is no version.py, so it is no \`torch\` folder of a wheel"
 version=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$torch_dir/version.py")
 
-# Programs look for libraries beside them, and for those of these libraries (DT_RPATH does, DT_RUNPATH
-# doesn't).
-# shellcheck disable=SC2016  # $ORIGIN is the dynamic linker's
+# Programs look for libraries, and for their libraries in turn, in ../lib beside them. Only DT_RPATH does both;
+# DT_RUNPATH doesn't.
+# shellcheck disable=SC2016  # the dynamic linker expands $ORIGIN
 cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_WITH_CUDA=ON \
   -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_BENCH=ON "-DDDPRUN_TORCH_ROOT=$(realpath "$torch_dir")" -U DDPRUN_TORCH_DIR \
   '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags | grep -E -- '--   (CUDA|NCCL|LibTorch)'
@@ -42,7 +42,7 @@ while read -r program; do strip -g -o "$pack/bin/$program" "build/gpu/bin/$progr
 { ldd build/gpu/bin/* 2>/dev/null || true; } | awk '/=> \//{print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |
   xargs -r cp -Lt "$pack/lib"
-# The other machine has no compiler to mend it with.
+# Tries the pack here, because the other machine may have no compiler to repair it.
 "$pack/bin/ddprun" --standalone --nproc-per-node=1 true ||
   { echo "gpu_pack: the packed ddprun starts no worker here (above)" >&2; exit 1; }
 echo "$version" >"$pack/torch_version"

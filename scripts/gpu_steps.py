@@ -4,8 +4,8 @@
 
     scripts/gpu_steps.py BIN [--deadline S] [--jobs N] [--only REGEX] [--without-torch] [SECTION…]
 
-Run it with the Python whose PyTorch is the peer; BIN is the folder of the programs. A step has a limit of
-its own, and no process of it is left when it ends. Lines of its output that are JSON objects are its
+Run it with the Python whose PyTorch is the peer; BIN is the folder of the programs. Each step has its own
+time limit, and leaves no process behind. Output lines that are JSON objects are the step's
 figures. $OUT (default .gpu/out) gets results.json and each step's log.
 """
 import argparse
@@ -33,17 +33,17 @@ class Step:
     name: str
     limit: int  # seconds
     command: list
-    libraries: str = "native"  # what LD_LIBRARY_PATH has: "native": NCCL and the CUDA runtime; "torch": LibTorch; "": nothing
+    libraries: str = "native"  # in LD_LIBRARY_PATH: "native": NCCL and the CUDA runtime; "torch": LibTorch; "": nothing
     environment: dict = dataclasses.field(default_factory=dict)
-    wanted: object = (0,)  # exit statuses that are well
-    says: str = ""  # a pattern that has to be in the output
-    peer: bool = False  # another's program: it can't fail the check
-    may_skip: bool = False  # cases of it that need more GPUs than there are
-    find: object = None  # the figures, out of those in the output and the step's folder
+    wanted: object = (0,)  # exit statuses of a success
+    says: str = ""  # a pattern that the output must match
+    peer: bool = False  # a program of the peer, whose failure doesn't fail the check
+    may_skip: bool = False  # whether it may skip cases that need more GPUs
+    find: object = None  # a function that makes the figures, from those in the output and the step's folder
 
 
 class Machine:
-    """The programs, the PyTorch and the GPUs that are here."""
+    """The programs, the PyTorch and the GPUs of this machine."""
 
     def __init__(self, programs, cards):
         """`cards`: lines "name, driver's version"."""
@@ -73,7 +73,7 @@ class Machine:
                 "PYTHONDONTWRITEBYTECODE": "1", "XDG_CONFIG_HOME": "/nonexistent", **step.environment}
 
 
-# Ranks on GPU 0. NCCL before 2.30.3 takes ranks of different host ids for different machines.
+# Variables for several ranks on GPU 0. NCCL before 2.30.3 takes ranks with different host ids for different machines.
 SHARED = {"CUDA_VISIBLE_DEVICES": "0", "DDPRUN_TEST_GPU": "shared", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
 
 
@@ -82,12 +82,12 @@ def own_host(*command):
 
 
 def own_host_and_gpu_0(*command):
-    """For PyTorch's programs."""
+    """Returns the command of a PyTorch program with its own NCCL host id, on GPU 0."""
     return ["sh", "-c", 'export NCCL_HOSTID=rank$RANK LOCAL_RANK=0; exec "$@"', "sh", *command]
 
 
 def doctor_figures(figures, num_gpus):
-    """Raises where a check found nothing out. Its findings about this machine don't matter."""
+    """Returns the checks' verdicts. Raises ValueError if a check found nothing out. Its verdict doesn't matter."""
     found = {each["check"]: each for each in figures[-1]["findings"]}
     wrong = [name for name, each in found.items()
              if each["verdict"] == "unknown" or "can't be used" in each["seen"] or (name == "gpu_driver" and each["verdict"] == "skipped")]
@@ -105,7 +105,7 @@ def torch_figures(figures, num_gpus):
 
 
 def train_figures(_, folder, goes_on=False):
-    """`goes_on`: the run began where a checkpoint was."""
+    """Returns the figures of train.json. `goes_on`: the run must have begun from a checkpoint."""
     with open(os.path.join(folder, "train.json"), encoding="utf-8") as f:
         found = json.load(f)
     if found["backend"] != "nccl" or not found["device"].startswith("cuda"):
@@ -114,7 +114,7 @@ def train_figures(_, folder, goes_on=False):
         raise ValueError("it began anew")
     figures = {**{key: found[key] for key in ("world_size", "backend", "device", "test_accuracy", "wall_seconds")},
                "samples_per_second": round(found["epochs"][-1]["samples_per_second"])}
-    step = found["steps"]  # no times where no step averages gradients
+    step = found["steps"]  # has no times if no step averages gradients
     if step["step"]["median"] > 0:
         figures["data_share"] = round(step["loader"]["median"] / step["step"]["median"], 3)
     return [figures]
@@ -132,7 +132,7 @@ def look(m):
 
 
 def one(m):
-    """A rank on each GPU."""
+    """Yields the steps with a rank on each GPU."""
     n, train = m.num_gpus, [m.program("train"), f"--data={ROOT}/data/digits"]
     yield Step("communicator", 120, [m.program("nccl_communicator_gpu_test")], may_skip=True)
     yield Step("worker", 90, m.ddprun(n, m.program("gpu_worker")), "torch")
@@ -149,7 +149,7 @@ def one(m):
 
 
 def nccl_version(m):
-    """That nccl_bandwidth loads, as NCCL counts; 0: it can't tell."""
+    """Returns the number of the NCCL version that nccl_bandwidth loads; 0: it isn't known."""
     try:
         said = subprocess.run([m.program("nccl_bandwidth"), "--version"], env=m.environment(Step("", 0, [])), text=True, timeout=10,
                               capture_output=True, check=False).stdout
@@ -159,7 +159,7 @@ def nccl_version(m):
 
 
 def two(m):
-    """Two ranks on GPU 0: whether it is right, never how fast."""
+    """Yields the steps with two ranks on GPU 0, which check results, not speed."""
     host, train = m.program("nccl_host"), own_host(m.program("train"), f"--data={ROOT}/data/digits", "--epochs=1", "--json=train.json")
     yield Step("pair", 60, m.ddprun(2, m.program("nccl_pair_worker")), environment=SHARED)
     yield Step("worker", 90, m.ddprun(2, *own_host(m.program("gpu_worker"))), "torch", SHARED)
@@ -181,7 +181,7 @@ def two(m):
 
 
 def step(m):
-    """Training steps and optimisers beside PyTorch's, in turn."""
+    """Yields the steps that time training steps and optimisers in turn with PyTorch's."""
     n, torch_step = m.num_gpus, os.path.join(ROOT, "bench/sdk/step_ddp.py")
     for model, steps, repeats in (("resnet18", "30", 3), ("mlp", "100", 3), ("gpt2", "20", 1)):
         for i in range(1, repeats + 1):
@@ -195,7 +195,7 @@ def step(m):
 
 
 def host(m):
-    """An all-reduce's cost for the thread that starts it; two ranks share GPU 0."""
+    """Yields the steps that time an all-reduce's cost for the thread that starts it. Two ranks share GPU 0."""
     sizes, alone, peer = "4096x200,65536x200,1048576x64,26214400x24", "4096x400,26214400x40", os.path.join(ROOT, "bench/nccl/host_time.py")
     yield Step("two_ours", 60, m.ddprun(2, *own_host(m.program("nccl_host"), "host", sizes)), environment=SHARED)
     yield Step("two_torch", 60, m.torchrun(2, "--no-python", *own_host_and_gpu_0(PYTHON, peer, sizes)), "", SHARED, peer=True)
@@ -206,7 +206,7 @@ def host(m):
 
 
 def plain(m):
-    """PyTorch's own programs under ddprun and torchrun. A rank dies or sleeps while the other waits for it on the GPU."""
+    """Yields PyTorch's programs under ddprun and torchrun. A rank dies or sleeps while the other waits on the GPU."""
     job = [PYTHON, os.path.join(ROOT, "tests/pytorch/jobs/restart.py"), "1", "nccl", "shared"]
     yield Step("ddp", 60, m.ddprun(m.num_gpus, os.path.join(ROOT, "bench/sdk/step_ddp.py"), "resnet18", "30", "none", "cuda"), "")
     yield Step("kill", 40, m.ddprun(2, "--max-restarts=1", "--no-python", *job), "", SHARED, says="attempt 1: rank 1 works")
@@ -218,18 +218,18 @@ def plain(m):
 
 
 def stress(m):
-    """The watchdog looks a hundred times as often as it would."""
+    """Yields a step whose watchdog looks a hundred times as often as usual."""
     often = {**SHARED, "DDPRUN_TEST_GPU": "shared,watchdog_us=100"}
     yield Step("watchdog", 60, m.ddprun(2, *own_host(m.program("nccl_host"), "stress", "4096", "10000000", "20")), environment=often)
 
 
 SECTIONS = {"look": look, "one": one, "two": two, "step": step, "host": host, "plain": plain, "stress": stress}
-NO_REASON = r" *$|-+$|ddprun exits with|  (host|rank|pid|time|others|output|ended by)  "  # of the lines of ddprun's report
-AT_ONCE = ("look", "one", "two", "plain")  # no figure of theirs is a time to compare
+NO_REASON = r" *$|-+$|ddprun exits with|  (host|rank|pid|time|others|output|ended by)  "  # report lines that give no reason
+AT_ONCE = ("look", "one", "two", "plain")  # sections without times to compare, so their steps run side by side
 
 
 def kill_marked(mark):
-    """Ends what carries the mark in its environment, and what that has started meanwhile. Returns what is left after 5 s."""
+    """Kills all processes with the mark in their environment, also new ones. Returns those that are left after 5 s."""
     end = time.monotonic() + 5
     while True:
         found = []
@@ -256,7 +256,7 @@ def figures_of(text):
 
 
 def verdict(step, status, text, folder):
-    """The step's outcome, and its figures."""
+    """Returns the step's outcome, and its figures."""
     try:
         figures = list(figures_of(text))
         if status is None:
@@ -269,13 +269,13 @@ def verdict(step, status, text, folder):
         if step.says and not re.search(step.says, text, re.M):
             return f"it didn't say \"{step.says}\"", figures
         return "ok", step.find(figures, folder) if step.find else figures
-    except Exception as error:  # what is wrong with one step's figures must not end the others
+    except Exception as error:  # one step's wrong figures must not end the others
         return f"no figures: {error}", []
 
 
 class Run:
     def __init__(self, machine, out, deadline, begin=None):
-        """`deadline`: seconds after `begin`, or after now."""
+        """`deadline`: seconds after `begin`, or from now on."""
         self.begin = begin or time.monotonic()
         self.machine, self.out, self.end = machine, out, self.begin + deadline
         self.results, self.lock = [], threading.Lock()
@@ -356,7 +356,7 @@ def main():
                 if re.search(arguments.only, each.name) and not (arguments.without_torch and each.libraries == "torch"):
                     started.append(pool.submit(run.step, each))
     for each in started:
-        each.result()  # or what went wrong in here
+        each.result()  # raises if run.step() has raised
     failed = [f"{each['name']} ({each['outcome']})" for each in run.results if each["outcome"] != "ok" and not each["peer"]]
     total = f"{len(run.results)} steps in {time.monotonic() - run.begin:.0f} s; {run.out}"
     print(f"gpu_check: FAILED: {'; '.join(failed)} ({total})" if failed else f"gpu_check: passed: {total}")

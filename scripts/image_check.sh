@@ -35,7 +35,7 @@ fi
 version=$(sed -n 's/^project(ddprun VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 
 make_root bookworm/amd64 "$root"
-# Two bases: Debian, and the C library alone.
+# Makes two base images: Debian, and only the C library.
 make_base() {  # NAME FILES…
   local container
   container=$("${buildah[@]}" from scratch)
@@ -57,7 +57,7 @@ run_in() { "${buildah[@]}" run --isolation chroot --volume "$work/secret:/run/se
 
 container=$("${buildah[@]}" from localhost/on-libc)
 run_in "$container" ddprun --standalone --nproc_per_node=2 --no-python ddprund --version | grep -F "[1] ddprund $version"
-# As the page says it: into an image that is there.
+# Does what docs/packages.md says: copies the programs into an existing image.
 sed -n 's|^COPY --from=your/ddprun:1 |FROM localhost/debian\nCOPY --from=localhost/on-debian |p' docs/packages.md >"$work/Containerfile"
 make_image -f "$work/Containerfile" -t localhost/other "$work/secret"
 container=$("${buildah[@]}" from localhost/other)
@@ -66,7 +66,7 @@ container=$("${buildah[@]}" from localhost/on-debian)
 said=$(run_in "$container" ddprun --standalone --nproc_per_node=2 --no-python sh -c 'echo $RANK of $(id -u)' 2>&1)
 [[ $said == *"0 of ${user%:*}"* && $said == *"1 of ${user%:*}"* ]] || fail "the job said: $said"
 
-# A Secret of Kubernetes with the manifest's fsGroup is root's, and its group may read it.
+# With the manifest's fsGroup a Secret of Kubernetes belongs to root, and its group may read it.
 head -c 24 /dev/urandom | base64 >"$work/secret/token"
 chown "0:${user#*:}" "$work/secret/token"
 chmod 440 "$work/secret/token"

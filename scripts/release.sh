@@ -31,7 +31,7 @@ done
 commit=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-rm -rf dist build/wheel build/debian build/package-*  # nothing of an earlier version, flag or source
+rm -rf dist build/wheel build/debian build/package-*  # so that nothing of an earlier version, flag or source is left
 
 for architecture in x86_64 aarch64; do
   scripts/wheel.sh $architecture

@@ -20,18 +20,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 level=minimal dry_run=no torch=yes
 
-# docs/internals/architecture.md, "Dependencies", says what each is for.
+# docs/internals/architecture.md, "Dependencies", explains the purpose of each.
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev libncurses-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld libclang-rt-dev
                dpkg-dev gdb libfaketime lintian openssh-client openssh-server rpm strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
 packages_release=(buildah debootstrap qemu-user qemu-user-static tcl)
-packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip
-# Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
+packages_browser=(chromium-headless-shell fonts-dejavu-core)  # Debian's; elsewhere tests that need it skip
+# These are unpacked into .cache for tests, not installed: so no service is set up, and an installed kubectl stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
 packages_kubernetes=(kubernetes-client)
-packages_prometheus=(prometheus)  # a Go program: it needs nothing of what the package depends on
+packages_prometheus=(prometheus)  # a Go program, which needs none of the package's dependencies
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -47,14 +47,14 @@ for argument in "$@"; do
   esac
 done
 
-# Boost.Asio ≥ 1.81. Debian 12 carries it beside its older default; later releases have a newer default.
+# Boost.Asio ≥ 1.81 is needed. Debian 12 has it beside its older default; later releases have it as default.
 release=$(sed -n 's/^\(ID\|VERSION_ID\)="\{0,1\}\([^"]*\).*/\2/p' /etc/os-release | sort -r | tr -d '\n')
 if [ "$release" = debian12 ]; then
   packages+=(libboost1.81-dev libboost-json1.81-dev)
 else
   packages+=(libboost-dev libboost-json-dev)
 fi
-# Debian 13 has no clang 14: there all is built and tested, but neither formatted nor tidied.
+# Debian 13 has no clang 14, so formatting and clang-tidy are left out there.
 [ "$release" = debian13 ] || packages_full+=(clang-format-14 clang-tidy-14)
 has_all() { [[ $level =~ ^(full|bench|release)$ ]]; }
 ! has_all || packages+=("${packages_full[@]}")
@@ -91,7 +91,7 @@ import importlib.metadata as metadata, re, sys
 only, *locks = sys.argv[1:]
 try:
     from pip._vendor.packaging.markers import Marker
-except ImportError:  # a system without pip: its .venv will have one
+except ImportError:  # the system has no pip; .venv will have one
     Marker = None
 def is_wanted(name, marker):
     return (not only or name in only.split()) and (not marker or not Marker or Marker(marker).evaluate())
@@ -100,7 +100,7 @@ def is_here(name, version):
         return sys.prefix != sys.base_prefix and metadata.version(name).split("+")[0] == version
     except metadata.PackageNotFoundError:
         return False
-printed = set()  # some are in both files
+printed = set()  # some wheels are in both files
 for lock in locks:
     for entry in re.finditer(r"^(\S+)==(\S+)(?: ; (.*))? \\\n(?:    .*\n)+", open(lock).read(), re.M):
         name, version, marker = entry.groups()
@@ -118,7 +118,7 @@ install_packages() {
     die "no apt-get here: install the equivalent of: $* and run this again"
   [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
     die "neither root nor sudo: ask an administrator for: apt-get install $*"
-  # apt and dpkg print hundreds of lines; the one that says what went wrong is picked out of them.
+  # apt and dpkg print hundreds of lines. Only the line with the error is shown.
   local log why quiet=(env DEBIAN_FRONTEND=noninteractive)
   local apt=("${quiet[@]}" apt-get -y -o DPkg::Lock::Timeout=120)
   log=$(mktemp)
@@ -131,13 +131,13 @@ install_packages() {
           tail -n 1 "$log")
     die "apt could not install them: ${why#[WE]: } (all of its output: $log)"
   fi
-  # The tests start servers of their own; the package's would only be in the way.
+  # Stops the package's server, because the tests start their own.
   [[ " $* " != *" etcd-server "* ]] || as_root systemctl disable --now etcd >/dev/null 2>&1 || true
   rm -f "$log"
 }
 
 make_venv() {
-  # Without pip it is one that was killed while it was made: made again in place.
+  # A .venv without pip was killed while it was made, so it is made again in place.
   if [ -x .venv/bin/python3 ] && .venv/bin/python3 -m pip --version >/dev/null 2>&1; then return; fi
   local python
   for python in python3 /usr/bin/python3; do
@@ -149,7 +149,7 @@ make_venv() {
   die "python3 here cannot make virtual environments (modules venv and ensurepip)"
 }
 
-# pip's stderr has pages of retries before the reason. On a terminal its stdout is the progress.
+# Runs pip and shows only the reason of a failure, since its stderr has pages of retries. A terminal gets its progress.
 pip_install() {
   local log why status=0 begin=$SECONDS
   local pip=(.venv/bin/python3 -m pip install --disable-pip-version-check)
@@ -175,17 +175,17 @@ install_wheels() {
   local size="" more=()
   if [ "$level" = minimal ]; then
     size=" (about 500 MB to fetch)"
-    more=(--no-compile)  # the demo runs no Python of it
+    more=(--no-compile)  # the demo runs no Python code of the wheel
   elif [ $torch = yes ]; then
     size=" (up to 3 GB to fetch)"
   fi
   say "installing into .venv$size: $(names_of "$wheels")"
-  # All that is wanted is in the lock files: pip needn't look for dependencies.
+  # The lock files have all dependencies, so pip needn't look for them.
   pip_install --no-deps "${more[@]}" --require-hashes --only-binary :all: -r <(echo "$wheels")
 }
 
-# The tests start PyTorch a hundred times. A third of such a start is Python's garbage collector, which runs
-# for each 700 objects and once more at the end. Benchmarks have Python as it is.
+# Makes Python's garbage collector run less often. The tests start PyTorch a hundred times, and a third of a start
+# is this collector, which runs for each 700 objects and at the end. Benchmarks use Python unchanged.
 spare_collections() {
   if [ $dry_run = yes ] || [ $torch = no ] || ! has_all; then return; fi
   local file
@@ -202,7 +202,7 @@ missing_unpacked() {
     { [ ! -d .cache/slurm ] || [ ! -d .cache/kubernetes ] || [ ! -d .cache/prometheus ]; }
 }
 
-# unpack NAME PACKAGE…: into .cache/NAME, unless that is there.
+# unpack NAME PACKAGE…: unpacks them into .cache/NAME, unless that exists.
 unpack() {
   local name=$1 directory package
   shift

@@ -28,7 +28,7 @@ rows=() failed=0
 
 count() { local n=$(($1 * scale / 100)); echo $((n > 0 ? n : 1)); }
 
-# row NAME "what" LIMIT_SECONDS COMMAND…: runs it, notes how it ended.
+# row NAME "what" LIMIT_SECONDS COMMAND…: runs the command and notes the outcome.
 row() {
   local name=$1 what=$2 limit=$3 begin=$SECONDS status
   shift 3

@@ -14,6 +14,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/$name" "$3"
 cp -a "$1/." packaging/install.sh LICENSE README.md "$work/$name"
-# The same names, owners and times each time.
+# These flags give the same names, owners and times each time.
 tar --mode=u+rw,go+rX,go-w --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" \
   -C "$work" -c "$name" | gzip -9n >"$3/$name.tar.gz"

@@ -53,7 +53,7 @@ for name in ${only//,/ } ${skip//,/ }; do
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
 [ -n "$only" ] || [ "$level" != default ] || only=checks,release
-werror=""  # a build folder that begins under --ci or --nightly has it (CMakeLists.txt), no user's
+werror=""  # only new build folders under --ci or --nightly get it (CMakeLists.txt)
 [ "$level" = default ] || werror=ON
 without_torch=no
 [ "$level" != default ] || [ "$only" != checks,release ] || without_torch=yes
@@ -62,14 +62,14 @@ slow='|slow' later=nightly
 [ $without_torch = no ] || later+='|torch'
 
 passed=() failed=() flaky=() why=() figures=()  # why: what failed in a part
-closing=""  # ctest's words on the release tests, else on the last ones
+closing=""  # ctest's summary of the release tests, else of the last ones
 started=$SECONDS
 
 is_wanted() {
   { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; } && [[ ",$skip," != *",$1,"* ]]
 }
 
-# Sets `used` to the core-seconds of what this shell has waited for. A subshell would see its own.
+# Sets `used` to the core-seconds of this shell's ended children. It can't run in a subshell, which would count its own.
 count_core_seconds() {
   times >build/test-times
   used=$(awk 'NR == 2 { split($1, user, /[ms]/); split($2, sys, /[ms]/)
@@ -101,8 +101,8 @@ run_part() {
   printf '=== %s: %s, %d core-seconds, %d s\n' "$name" $result "$cores" $((SECONDS - begin))
 }
 
-# Starts what goes on behind the tests, in a session of its own, which ends with this script. It is
-# nobody's child: what it needs is told by itself, and isn't counted with the tests.
+# Starts the work behind the tests, in its own session, which ends with this script. The session is not a
+# child of this shell, so its core-seconds aren't counted with the tests. It reports them itself.
 start_behind() {
   [ $# -gt 0 ] || return 0
   exec {behind}< <(DDPRUN_WERROR=$werror DDPRUN_TEST_LOGIC=$logic DDPRUN_TEST_LEVEL=$level exec setsid --fork scripts/test_behind.sh "$jobs" "$@")
@@ -110,7 +110,7 @@ start_behind() {
   trap 'kill -- "-$session" 2>/dev/null' EXIT
 }
 
-# Waits until step $1 has ended; its exit status.
+# Waits until step $1 has ended. Returns its exit status.
 await() {
   local step status seconds cores
   while [ -z "${ended[$1]:-}" ]; do
@@ -121,7 +121,7 @@ await() {
   return "${ended[$1]}"
 }
 
-# The first line of log $1 that names an error, for the end of the run: a report may show only that.
+# Prints the first line of log $1 that names an error, for the end of the run: a report may show only that.
 first_error() {
   local line
   line=$(grep -m 1 -aiE '(error|killed|no space left|timed out)' "$1" | cut -c 1-400) && printf ': %s' "$line"
@@ -143,24 +143,24 @@ await_build() {
   sed -n 's/^-- \(ddprun \|  \)/  \1/p' "build/test-$1.log"
 }
 
-# Addresses that are not randomised: a ThreadSanitizer aborts under a kernel that randomises more bits
-# than it knows.
+# Turns address randomisation off: ThreadSanitizer aborts if the kernel randomises more bits than it
+# expects.
 fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 
 failed_of() { sed 's/^[0-9]*://' "build/$1/Testing/Temporary/LastTestsFailed.log" 2>/dev/null; }
 on_one_line() { tr '\n' ';'; }
 
-# A test that fails beside others is tried once more, alone and with the seed of its first try, and is
-# reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
-# Tests wait half of the time: twice as many run as there are cores, unless something compiles behind them.
+# A test that fails beside others is tried once more, alone and with the seed of its first try. If it passes, it is
+# reported as flaky, which is a bug until shown otherwise. More than one in a run fail the run.
+# Tests wait half of the time, so twice as many run as there are cores, unless something compiles behind them.
 run_ctest() {
   local preset=$1 log=build/test-ctest.log status skips=0 skipped names name at_once=$((jobs + 1))
   [ "$level" != default ] || at_once=$((2 * jobs + 1))
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
-  # A test's skips are read from its output, so nothing of it may be left out.
+  # The skips are read from the tests' output, so ctest must not cut it.
   "${ctest[@]}" -j $at_once --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
@@ -182,7 +182,7 @@ run_ctest() {
   return $skips
 }
 
-# The release part goes on with the folder that it makes.
+# Runs the demo. The release part goes on with its build folder.
 part_demo() {
   if [ -e build/release/CMakeCache.txt ]; then
     echo "test: build/release is there: this clone isn't new"
@@ -191,13 +191,13 @@ part_demo() {
   DDPRUN_WERROR=$werror scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
   local accuracy
   accuracy=$(sed -n 's/^demo: trained .* test accuracy //p' build/test-demo.log)
-  # 0.966 on most machines. A processor that rounds otherwise may miss a few of the 297 images.
+  # The accuracy is 0.966 on most machines. A processor that rounds differently may miss a few of the 297 images.
   if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.95) }'; then
     why+=("demo: test accuracy '$accuracy', not 0.95")
     return 1
   fi
   build/release/bin/ddprund --version || { why+=("demo: there is no ddprund"); return 1; }
-  # README installs what the demo has built.
+  # Installs the demo's build, as README does.
   cmake --install build/release --prefix "$PWD/build/installed" >build/test-install.log &&
     build/installed/bin/ddprunctl --version || { why+=("demo: cmake --install failed: build/test-install.log"); return 1; }
   rm -rf build/installed build/release/install_manifest*.txt
@@ -236,7 +236,7 @@ part_tidy() {
   return $status
 }
 
-# The checks alone need no PyTorch. Its wheels are fetched beside the builds that can start without
+# Only the checks need no PyTorch. Its wheels are downloaded beside the builds that can start without
 # them.
 needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
@@ -259,7 +259,7 @@ if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
 if [ "$level" = nightly ]; then
   scripts/setup.sh release || failed+=("set-up of the packages")
   for check in wheel_check.sh "debian_packages.sh --check" image_check.sh torch_versions.sh; do
-    # shellcheck disable=SC2086  # its arguments
+    # shellcheck disable=SC2086  # $check may have arguments
     scripts/$check || failed+=("$check")
   done
 fi

@@ -13,12 +13,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 jobs=$1
 shift
 
-# With what the tests leave of the cores, since they measure times. Some are in sessions of their own. The kernel shares
-# the cores between sessions if it groups them.
+# Uses only the CPU time that the tests leave, since they measure times. Some tests are in sessions of their own. With
+# autogroups the kernel shares the cores between sessions.
 chrt --idle --pid 0 $$ 2>/dev/null || true
 { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
 
-# Builds target $2 of preset $1 with further cache entries in the rest.
+# Builds target $2 of preset $1. Further arguments are cache entries.
 build() {
   local preset=$1 target=$2
   shift 2
@@ -28,7 +28,7 @@ build() {
 
 wheels=""
 await_wheels() { [ -z "$wheels" ] || wait "$wheels"; }
-# NCCL's header, which each build looks for, may come with the wheels only.
+# Each build looks for NCCL's header, which may come only with the wheels.
 await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || [ -e /usr/include/nccl.h ] || await_wheels; }
 
 step_wheels() { scripts/setup.sh full; }
@@ -37,8 +37,8 @@ nightly=OFF
 [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || nightly=ON
 step_asan() { await_nccl && build asan all -DDDPRUN_NIGHTLY=$nightly; }
 step_tsan() { await_nccl && build tsan thread_tests -DDDPRUN_NIGHTLY=$nightly; }
-# One seed: a change is judged by what it changes, and a finding of here is found again by hand. scripts/soak.sh looks
-# further, from another seed each time.
+# Always the same seed, so that only the change under test makes a difference and a finding can be reproduced.
+# scripts/soak.sh uses another seed each time.
 step_fuzz() { scripts/fuzz.sh 5 1; }
 step_tidy() {
   local all=()

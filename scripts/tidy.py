@@ -4,11 +4,11 @@
 
     scripts/tidy.py [--build DIR] [--all] [--alone] [SOURCE…]
 
-Reads compile_commands.json of --build (default build/tidy), which has a command for each source. Looks at
-the sources that differ from the main branch or, on the main branch, from 20 commits ago. A header counts for the
-source of its name. --all looks at every source. The sources of a target are read as one file, for their headers
-take most of the time. --alone reads each by itself, which shows a missing include.
-Sources that include LibTorch are left out: a minute each.
+Reads compile_commands.json of --build (default build/tidy), which has a command for each source. Checks
+the sources that differ from the main branch or, on the main branch, from 20 commits ago. A changed header counts as
+the source of the same name. --all checks every source. The sources of a target are read as one file, because their
+headers take most of the time. --alone reads each by itself, which shows a missing include.
+Sources that include LibTorch are left out, because each takes a minute.
 """
 import argparse
 import collections
@@ -34,7 +34,7 @@ def git(*arguments):
 
 
 def changed_files():
-    """The files that differ from where the change began, as sources."""
+    """Returns the files that differ from the commit before the change; a header as its source."""
     head = git("rev-parse", "HEAD")
     begin = git("merge-base", "origin/main", "HEAD") or git("merge-base", "main", "HEAD")
     if not begin or begin == head:
@@ -44,7 +44,7 @@ def changed_files():
 
 
 def group_of(entry):
-    """The same for sources of one target with the same flags: the folder, the target, those flags."""
+    """Returns (folder, target, flags). Sources with the same value are read as one file."""
     words = shlex.split(entry["command"])
     output = words.index("-o")
     flags = [*words[1:output], *(word for word in words[output + 2:] if word not in ("-c", entry["file"]))]
@@ -52,7 +52,7 @@ def group_of(entry):
 
 
 def tidy(tool, directory, flags, file):
-    # Flags that are g++'s own are not errors; neither is a sanitizer clang lacks.
+    # Flags that only g++ has are not errors, and neither are sanitizers that clang lacks.
     done = subprocess.run([tool, "--quiet", f"--config-file={ROOT}/.clang-tidy", file, "--", *flags,
                            "-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument"],
                           cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -60,7 +60,7 @@ def tidy(tool, directory, flags, file):
 
 
 def tidy_together(tool, directory, flags, file, sources):
-    """`file` includes the sources. If they can't be read as one, each is read by itself."""
+    """Checks `file`, which includes the sources. If they can't be read as one, checks each by itself."""
     status, text = tidy(tool, directory, flags, file)
     if status == 0 or len(sources) == 1 or "[clang-diagnostic-error]" not in text:
         return status, text

@@ -37,7 +37,7 @@ def put_ours_in_gloos_place():
     options_type = dist.ProcessGroupGloo._Options
 
     def make_group(store, rank, size, options=None, timeout=None):
-        """As ProcessGroupGloo's constructor; the group has the calls that tests use, with all their forms."""
+        """Replaces ProcessGroupGloo's constructor. The group has the calls that the tests use, with all their forms."""
         group = dist.ProcessGroup(store, rank, size)
         group._register_backend(torch.device("cpu"), backend_type,
                                 ddprun.torch._make(store, rank, size, options._timeout if options else timeout))
@@ -50,7 +50,7 @@ def put_ours_in_gloos_place():
 
 
 def cases_of(replace, path):
-    """{name: a function that makes its TestCase}. Processes are forked from this one, which has PyTorch imported."""
+    """Returns {name: (TestCase class, method)}. Processes are forked from this one, which has PyTorch imported."""
     sys.path.append(PACKAGES)
     import torch
     from torch.testing._internal import common_distributed
@@ -64,11 +64,11 @@ def cases_of(replace, path):
         module = __import__(os.path.splitext(os.path.basename(path))[0])
         classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, unittest.TestCase)
                    and each.__module__ == module.__name__]
-        # Cases in this process come last: those that are forked must not find what they leave.
+        # Cases in this process come last, so that forked ones don't inherit what they leave behind.
         classes.sort(key=lambda each: not issubclass(each, common_distributed.MultiProcessTestCase))
     else:
         from torch.testing._internal.distributed import distributed_test
-        if replace:  # the profiler shows c10d's events, and none of ours beside them
+        if replace:  # the profiler shows c10d's events, but none of ours
             distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
             distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
 
@@ -87,7 +87,7 @@ def run_one_side(cases, path):
     import torch.distributed as dist
     found = {}
     for name, (suite, method) in cases.items():
-        if dist.is_initialized():  # a case of this process has left it
+        if dist.is_initialized():  # a case in this process has left its group
             dist.destroy_process_group()
         result = unittest.TestResult()
         start = time.monotonic()

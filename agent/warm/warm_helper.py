@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # A node's warm helper (docs/warm.md): imports modules once, then forks workers that have them already.
 # ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON has "modules"; "path",
-# the sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step. It also
-# has "program" and "cache", a folder where that is kept, and "most_bytes" of memory. Each message is one JSON object.
-# From here come {"ready": N} or {"cold": WHY}, which is the last. An order {"program", "arguments", "workers"} comes
-# with the socket of a new warden, and its cgroup where it has one. The answer is {"warden": PID}, or {"cold": WHY}.
-# {"found": N} asks for the order {"import": true}, until whose {"ready": N} no other order comes.
+# the sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step. It also has
+# "program" and "cache", the folder that keeps this list, and "most_bytes" of memory. Each message is one JSON object. The
+# helper sends {"ready": N} or {"cold": WHY}, its last message. ddprun orders {"program", "arguments", "workers"}, with the
+# socket of a new warden and its cgroup, if any. The answer is {"warden": PID}, or {"cold": WHY}. The helper's {"found": N}
+# asks for the order {"import": true}. ddprun sends no other order before this one's {"ready": N}.
 #
-# The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
-# When a round has begun, such copies are made for the next one.
+# A copy of this process forks the workers, then becomes the warden. So the workers are the warden's own children.
+# When a round has begun, the helper makes such copies for the next one.
 import sys
 
 HAS_FIRST_PATH = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
@@ -37,7 +37,7 @@ import time
 
 
 class AsItWas:
-    """A module's functions before the imports: a module of the user's may replace them."""
+    """Keeps a module's functions as they are now, because a user's module may replace them later."""
 
     def __init__(self, module):
         self.__dict__.update(vars(module))
@@ -47,26 +47,26 @@ array, contextlib, ctypes, fcntl, gc, json, os, resource, select, signal, socket
     AsItWas, (array, contextlib, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time))
 open = open  # pylint: disable=redefined-builtin,self-assigning-variable
 
-AGENT, FIRST_WORKER = 3, 5  # descriptors of the warden, whose cgroup is 4; 3 is the agent's here
-REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
+AGENT, FIRST_WORKER = 3, 5  # the warden's descriptors; 4 is its cgroup. Here 3 is the socket to the agent
+REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # the Request of agent/warden/protocol.h
 SPAWN_ERROR = struct.Struct("=iI")
 AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP, FRESH = 2, 3, 5, 6, 7  # protocol.h's Stage
 OTHER_CPUS, OTHER_PYTHON_VARIABLES, OTHER_VARIABLES, NO_SOURCE = 1, 2, 3, 4  # protocol.h's Fresh
-MOST_BYTES_KEPT = 1 << 20  # of a list of modules
+MOST_BYTES_KEPT = 1 << 20  # the largest list of modules that is read, in bytes
 PDEATHSIG, SET_NAME, SET_PTRACER, SET_MM, SET_MM_ARG_END = 1, 15, 0x59616D61, 35, 9  # prctl(2)
 libc = ctypes.CDLL(None, use_errno=True)
 agent_pid, helper_pid = os.getppid(), os.getpid()
 
 
 class Cold(Exception):
-    """Why no worker can be forked from this process."""
+    """No worker can be forked from this process. The text says why."""
 
 
 # ---- Is a fork safe? ----
 
 
 def pool_threads():
-    """Threads of OpenBLAS, which ends them before a fork and makes new ones after it."""
+    """Counts the threads of OpenBLAS, which ends them before a fork and makes new ones after it."""
     count = 0
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
@@ -98,30 +98,30 @@ def facts_of(status):
 
 
 def module_files():
-    """Their paths, each with facts that change with the file."""
+    """Returns the paths of all modules' files, each with facts that change with the file."""
     found = {}
     for module in list(sys.modules.values()):
         try:
             path = getattr(module, "__file__", None)
             status = os.stat(path) if isinstance(path, str) else None
         except Exception:
-            continue  # in an archive, or a lazy module
+            continue  # the module is in an archive, or lazy
         if status is not None:
             found[os.fsencode(path)] = facts_of(status)
     return found
 
 
 def have_changed(files):
-    """`files`: of module_files(). Modules aren't looked at: that writes to pages which others share, and each is copied."""
+    """Returns whether one of module_files()' files has changed. Reads no module, for that would copy shared pages."""
     try:
         return any(facts_of(os.stat(path)) != facts for path, facts in files.items())
     except OSError:
         return True
 
 
-MOST_SECONDS = 0.5  # ddprun waits for it at each round
+MOST_SECONDS = 0.5  # the limit for the look at all files, for which ddprun waits at each round
 
-# A fork ends what these have begun.
+# Modules whose threads or connections don't survive a fork, with the reason.
 UNSAFE = {"mpi4py.MPI": "MPI is initialised", "grpc._cython.cygrpc": "gRPC has threads", "tensorflow": "TensorFlow has threads"}
 
 
@@ -140,7 +140,7 @@ def check_modules():
 
 
 def check(before, copies):
-    """`before`: the descriptors before the imports."""
+    """Raises Cold if a fork isn't safe now. `before`: the descriptors before the imports."""
     check_modules()
     before, own = (before | copies.descriptors(), {str(copies.between)}) if copies else (before, set())
     others = len(os.listdir("/proc/self/task")) - 1
@@ -162,7 +162,7 @@ def import_one(name):
         importlib.import_module(name)
     finally:
         if os.getpid() != helper_pid:
-            os._exit(0)  # the module has forked it: as the helper it would answer ddprun, too
+            os._exit(0)  # a child that the module forked; it must not answer ddprun
 
 
 def check_memory(name, most_bytes):
@@ -185,7 +185,7 @@ def import_all(names, most_bytes):
 
 
 def import_what_is_there(names, most_bytes, in_a_hurry):
-    """Leaves out those that can't be imported by themselves. Works a third of the time, while workers train."""
+    """Imports `names`, except those that fail. Without `in_a_hurry` works a third of the time, since workers train."""
     for name in names:
         if name in UNSAFE:
             raise Cold(f"the workers import {name}: {UNSAFE[name]}")
@@ -199,7 +199,7 @@ def import_what_is_there(names, most_bytes, in_a_hurry):
 
 
 def write_out():
-    """Else each worker writes once more what modules have written."""
+    """Flushes the output streams. Otherwise each worker would write their buffered text once more."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # a module has replaced or closed it
             stream.flush()
@@ -207,7 +207,7 @@ def write_out():
 
 
 def installed_modules():
-    """Names of imported modules, in the order of their imports. Only of the Python's own folders: others may be edited."""
+    """Returns the imported modules in their order, only those in Python's own folders: others may be edited."""
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     site = sys.modules.get("site")
@@ -220,25 +220,25 @@ def installed_modules():
             path = getattr(module, "__file__", None)
             has_spec = getattr(module, "__spec__", None) is not None
         except Exception:
-            continue  # a lazy one
+            continue  # a lazy module
         if has_spec and name != "__main__" and (path is None or isinstance(path, str) and os.path.realpath(path).startswith(folders)):
             found.append(name)
     return found
 
 
 class Notes:
-    """Modules that a worker had imported by its first step, over a socket, and in a file for the next job."""
+    """The modules that a worker had imported by its first step. It sends them; a file keeps them for the next job."""
 
     def __init__(self, options):
         self.reader, self.writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.reader.setblocking(False)
-        # The user, too: several may keep their lists in one folder.
+        # The user id is in the name, because several users may share the folder.
         program = os.fsencode("\0".join((sys.executable, sys.version, options["program"], str(os.getuid()))))
         self.file = os.path.join(options["cache"], hashlib.sha256(program).hexdigest()[:32] + ".json")
         self.is_kept = bool(options["cache"])
 
     def load(self):
-        """The names of an earlier job, or none."""
+        """Returns the names that an earlier job kept, or none."""
         if not self.is_kept:
             return []
         try:
@@ -246,7 +246,7 @@ class Notes:
             with open(number, encoding="utf-8") as file:
                 status = os.fstat(number)
                 if status.st_uid != os.getuid() or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
-                    return []  # somebody else may have written it: its modules would run here
+                    return []  # another user may have written it, and its modules would run here
                 if status.st_size > MOST_BYTES_KEPT:
                     return []
                 names = json.load(file)
@@ -255,7 +255,7 @@ class Notes:
             return []
 
     def save(self, names):
-        """Empty, or why it could not."""
+        """Writes the list. Returns why that failed, or an empty text."""
         if not self.is_kept:
             return ""
         new = f"{self.file}.{os.getpid()}"
@@ -271,7 +271,7 @@ class Notes:
             return f"{os.path.dirname(new)}: {error.strerror}"
 
     def forget(self):
-        """The list can't be used."""
+        """Removes the list, which can't be used."""
         if self.is_kept:
             self.remove(self.file)
 
@@ -281,7 +281,7 @@ class Notes:
             os.remove(path)
 
     def receive(self):
-        """None: there is nothing new."""
+        """Returns the names that a worker has sent; None: nothing new."""
         try:
             _, (number,) = receive(self.reader, 1)
         except (BlockingIOError, ValueError):
@@ -291,7 +291,7 @@ class Notes:
             return json.load(file)
 
     def send(self):
-        """Once, in a worker."""
+        """Sends the list to the helper, once. Called in a worker."""
         writer, self.writer = self.writer, None
         if writer is None:
             return
@@ -302,18 +302,18 @@ class Notes:
                 file.flush()
                 writer.sendmsg([b"m"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))], socket.MSG_DONTWAIT)
         except Exception:
-            pass  # the training is what counts; or another worker has told it
+            pass  # the training goes on without; or another worker has sent its list
         writer.close()
 
     def watch(self):
-        """In a worker: tells at the first step of any of PyTorch's optimizers, else at the end."""
+        """Has the list sent at the first step of a PyTorch optimizer, else at the end. Called in a worker."""
         import atexit
         atexit.register(self.send)
         sys.meta_path.insert(0, StepFinder(self))
 
 
 class StepFinder:
-    """Waits for PyTorch's optimizers to be imported."""
+    """An import hook: adds a hook to PyTorch's optimizers once they are imported."""
     MODULE = "torch.optim.optimizer"
 
     def __init__(self, notes):
@@ -328,7 +328,7 @@ class StepFinder:
 
         def load_and_watch(module):
             load(module)
-            if hasattr(module, "register_optimizer_step_post_hook"):  # it stays: it can't be removed while it is called
+            if hasattr(module, "register_optimizer_step_post_hook"):  # it stays: it can't be removed while it runs
                 module.register_optimizer_step_post_hook(lambda *_: self.notes.send())
         spec.loader.exec_module = load_and_watch
         return spec
@@ -339,7 +339,7 @@ def answer(agent, **what):
 
 
 def receive(sock, size):
-    """(bytes, descriptors), which a new program doesn't get."""
+    """Returns (bytes, descriptors). The descriptors are closed at an exec."""
     numbers = array.array("i")
     data, parts, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(16 * numbers.itemsize), socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in parts:
@@ -348,21 +348,21 @@ def receive(sock, size):
     return data, list(numbers)
 
 
-UNDISTURBED_SECONDS = 1  # a round's begin
+UNDISTURBED_SECONDS = 1  # copies for the next round are made after so many seconds without an order
 
 
 class Helper:
-    """This process, before it forks and after."""
+    """The state of this process, also of its forked copies."""
 
     def __init__(self, agent):
         self.agent = agent
         self.options = json.loads(sys.argv[1])
         self.began_with = dict(os.environ)
-        self.is_allowed = set()  # descriptors
-        self.files = {}          # of modules
-        self.changed = {}        # variables that an import has set
-        self.copies = None       # for the next round
-        self.num_workers = 0     # of the last one
+        self.is_allowed = set()  # the descriptors before the imports
+        self.files = {}          # module_files() after the imports
+        self.changed = {}        # environment variables that an import has changed
+        self.copies = None       # the Copies for the next round
+        self.num_workers = 0     # the workers in the last round
         self.folder = os.getcwd()
         if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
             raise Cold("it needs CPython 3.9 or later")
@@ -373,7 +373,7 @@ class Helper:
         self.is_noted = bool(self.names)
 
     def load(self):
-        """Imports, by order of ddprun."""
+        """Imports the modules and tells ddprun. Raises Cold."""
         self.drop_copies()
         most_bytes = self.options["most_bytes"]
         import_all(self.options["modules"], most_bytes)
@@ -392,12 +392,12 @@ class Helper:
         self.changed = {name: os.environ.get(name) for name in {*self.began_with, *os.environ}
                         if self.began_with.get(name) != os.environ.get(name)}
         gc.collect()
-        gc.freeze()  # a collection would write to pages that the workers share
+        gc.freeze()  # later collections skip these objects, and so don't write to pages that workers share
         show_as([f"ddprun-warm: {len(sys.modules)} modules"])
         answer(self.agent, ready=len(sys.modules), of=len(self.options["modules"]) + len(self.names))
 
     def serve(self):
-        """Returns in a worker: its arguments, and the descriptor to close when it runs."""
+        """Serves orders. Returns only in a worker: arguments, source, and the descriptor to close when it runs."""
         self.is_allowed = set(descriptors())
         self.load()
         while True:
@@ -433,7 +433,7 @@ class Helper:
                 os.close(number)
 
     def copy(self, numbers):
-        """None; in a worker its socket."""
+        """Forks the Copies. Returns None; in a worker its socket."""
         self.copies = Copies(self.num_workers, self.agent, numbers)
         return self.copies.worker
 
@@ -443,7 +443,7 @@ class Helper:
         self.copies = None
 
     def start_warden(self, order, num_workers, numbers):
-        """Tells the warden's number. None; in a worker its socket."""
+        """Starts the warden and tells ddprun its pid. Returns None; in a worker its socket."""
         if self.num_workers != num_workers:
             self.drop_copies()
         self.num_workers = num_workers
@@ -461,20 +461,20 @@ class Helper:
         return None
 
     def become(self, warden):
-        """In a worker."""
+        """Turns a forked copy into a worker. Returns as serve() does."""
         if self.notes:
             self.notes.reader.close()
             if self.is_noted:
                 self.notes.writer.close()
             else:
                 self.notes.watch()
-        os.chdir(self.folder)  # a module may have left it
+        os.chdir(self.folder)  # a module may have changed the directory
         return become(warden, self.began_with, self.changed)
 
 
 class Copies:
-    """Copies of this process that wait: one to become a warden, and its children to become workers. So a round that begins
-    finds them forked. `worker` is None; in such a child it is its socket."""
+    """Copies of this process that wait: one to become a warden, its children to become workers. So they are forked
+    before their round begins. `worker` is None; in a worker it is the worker's socket."""
 
     def __init__(self, num_workers, agent, numbers):
         self.num_workers = num_workers
@@ -495,12 +495,12 @@ class Copies:
         os.close(wait)
 
     def begin(self, order, numbers):
-        """The warden's number, which is nobody's child then, and so the agent's. None: it could not. They are of no use after
-        this."""
+        """Starts the warden, which becomes the agent's child, and returns its pid; None: the copies have failed.
+        Called once."""
         try:
             self.orders.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", numbers))])
             os.write(self.go, b"x")
-            told, failed = self.orders.recv(4), self.orders.recv(4)  # the second is empty when the warden runs
+            told, failed = self.orders.recv(4), self.orders.recv(4)  # the second is empty if the warden runs
         except OSError:
             told = failed = b""
         self.end()
@@ -519,7 +519,7 @@ class Copies:
 
 
 def copy_further(num_workers, orders, wait):
-    """In the process between. It ends when the warden begins, or has ended."""
+    """Runs in a process between helper and warden. This process ends when the warden begins, or has ended."""
     here = os.getpid()
     try:
         warden = os.fork()
@@ -546,7 +546,7 @@ def become_warden(num_workers, orders, between):
             if pid == 0:
                 libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != here_pid:
-                    os._exit(127)  # it died before the line above
+                    os._exit(127)  # the parent died before the line above
                 for number in (*ends, here.detach(), orders.detach()):
                     os.close(number)
                 return there
@@ -555,24 +555,24 @@ def become_warden(num_workers, orders, between):
             pids.append(pid)
         data, numbers = receive(orders, 1 << 16)
         order = json.loads(data)
-        while os.getppid() == between:  # then it is the agent's child
+        while os.getppid() == between:  # until this process is the agent's child
             with contextlib.suppress(ProcessLookupError):
                 select.select([os.pidfd_open(between)], [], [])
-        orders.send(struct.pack("=i", here_pid))  # all are there
+        orders.send(struct.pack("=i", here_pid))  # all workers are forked
         null = os.open("/dev/null", os.O_RDWR)
         wanted = [numbers[0], numbers[1] if len(numbers) > 1 else null, *ends]
-        above = AGENT + len(wanted)  # out of the way of the warden's own
+        above = AGENT + len(wanted)  # above the descriptors that the warden expects
         orders = socket.socket(fileno=fcntl.fcntl(orders.detach(), fcntl.F_DUPFD_CLOEXEC, above))
         for place, number in enumerate([fcntl.fcntl(number, fcntl.F_DUPFD, above) for number in wanted]):
             os.dup2(number, AGENT + place)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals
             signal.signal(number, signal.SIG_DFL)
         warm = ",".join(f"{FIRST_WORKER + place}:{pid}" for place, pid in enumerate(pids))
         os.execv(order["program"], [*order["arguments"], warm])
     except OSError as error:
-        with contextlib.suppress(OSError):  # no order comes any more
+        with contextlib.suppress(OSError):  # the helper has gone
             orders.send(struct.pack("=i", error.errno))
-    except ValueError:  # likewise
+    except ValueError:  # no order came: the helper has gone
         pass
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -584,11 +584,11 @@ def become_warden(num_workers, orders, between):
 
 
 class Failed(Exception):
-    """The worker can't run as it is told. `stage` is protocol.h's."""
+    """The worker can't run as ordered. Arguments: protocol.h's Stage, and an errno value."""
 
 
 class Fresh(Exception):
-    """The worker is to be a fresh Python. Its argument is protocol.h's."""
+    """The worker must start as a fresh Python. Its argument is protocol.h's Fresh."""
 
 
 def step(stage, function, *arguments):
@@ -600,12 +600,12 @@ def step(stage, function, *arguments):
 
 def enter(cgroup):
     number = os.open("cgroup.procs", os.O_WRONLY | os.O_CLOEXEC, dir_fd=cgroup)
-    os.write(number, b"0")  # who writes
+    os.write(number, b"0")  # 0: the calling process
     os.close(number)
 
 
 def become(warden, began_with, changed):
-    """Waits for the warden's order, and does what it does in a child (warden.cc, run_child)."""
+    """Waits for the warden's order, then sets the worker up as warden.cc's run_child() does."""
     data, numbers = receive(warden, REQUEST.size)
     if len(data) != REQUEST.size:
         os._exit(127)  # the warden has gone
@@ -618,7 +618,7 @@ def become(warden, began_with, changed):
         if cgroup:
             step(AT_CGROUP, enter, cgroup[0])
         with open(payload, "rb") as file:
-            file.seek(0)  # the agent wrote it
+            file.seek(0)  # the offset is where the agent stopped writing
             directory, *strings = file.read().split(b"\0")[:-1]
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
@@ -640,11 +640,11 @@ def become(warden, began_with, changed):
         environment, observer = without_observer(given)
         try:
             if is_bound and not environment.get(b"OMP_NUM_THREADS"):
-                raise Fresh(OTHER_CPUS)  # a library that is imported already has counted them
+                raise Fresh(OTHER_CPUS)  # an imported library has already counted the CPUs
             source = source_of(arguments, environment, began_with, changed)
         except Fresh as why:
             os.write(told, SPAWN_ERROR.pack(why.args[0], FRESH))
-            step(AT_EXEC, os.execve, arguments[0], arguments, given)  # `told` is closed by it
+            step(AT_EXEC, os.execve, arguments[0], arguments, given)  # which closes `told`
         os.environb.clear()
         os.environb.update(environment)
         for name, value in changed.items():
@@ -663,7 +663,7 @@ def become(warden, began_with, changed):
 
 
 def program_at(arguments):
-    """The place of the script's name, or of -m. ddprun has looked at the flags (warm_helper.cc)."""
+    """Returns the index of the script's name, or of -m. ddprun has checked the flags (warm_helper.cc)."""
     at = 1
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-m":
         word = arguments[at]
@@ -673,7 +673,7 @@ def program_at(arguments):
 
 
 def without_observer(given):
-    """The environment of a worker without the folder that Python would look for at its start, and the text there."""
+    """Returns the worker's environment without the observer's folder in PYTHONPATH, and the observer's text or None."""
     folder, _, rest = given.get(b"PYTHONPATH", b"").partition(b":")
     if folder != os.path.join(os.path.dirname(given.get(b"DDPRUN_AGENT_SOCKET", b"")), b"observe"):
         return given, None
@@ -683,41 +683,41 @@ def without_observer(given):
     try:
         with open(os.path.join(folder, b"sitecustomize.py"), "rb") as file:
             return environment, file.read()
-    except OSError:  # it was not made, which the agent has told
+    except OSError:  # the agent could not write it, and has said so
         return environment, None
 
 
 def source_of(arguments, environment, began_with, changed):
-    """The script's text, or nothing for a module. Raises Fresh."""
+    """Returns the script's text, or an empty one for a module. Raises Fresh."""
     before = {os.fsencode(name): os.fsencode(value) for name, value in began_with.items()}
-    for name in {*before, *environment}:  # Python read these when it began
+    for name in {*before, *environment}:  # Python reads PYTHON… only at its start
         if name.startswith(b"PYTHON") and environment.get(name) != before.get(name):
             raise Fresh(OTHER_PYTHON_VARIABLES)
-    for name in map(os.fsencode, changed):  # an import set it: from another beginning it might set something else
+    for name in map(os.fsencode, changed):  # with another first value the import might have set another one
         if environment.get(name) != before.get(name):
             raise Fresh(OTHER_VARIABLES)
     words = [os.fsdecode(argument) for argument in arguments]
     at = program_at(words)
     if words[at:at + 1] == ["-m"] and at + 1 < len(words):
         return b""
-    with contextlib.suppress(OSError):  # Python says what is wrong
-        if at < len(words) and stat.S_ISREG(os.stat(words[at]).st_mode):  # a pipe can be read once
+    with contextlib.suppress(OSError):  # the fresh Python will say what is wrong
+        if at < len(words) and stat.S_ISREG(os.stat(words[at]).st_mode):  # a pipe could be read only once
             with open(words[at], "rb") as file:
                 source = file.read()
-            if b"\0" not in source:  # compiled, or an archive
+            if b"\0" not in source:  # otherwise compiled, or an archive
                 return source
     raise Fresh(NO_SOURCE)
 
 
 def reseed():
-    """`random` does so by itself after a fork."""
+    """Gives NumPy a new seed after the fork. Python's `random` does so itself."""
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         numpy.seed()
 
 
 def command_line():
-    """Begin and end of this process' own."""
+    """Returns the addresses of begin and end of this process' command line."""
     with open("/proc/self/stat", "rb") as file:
         return tuple(map(int, file.read().rsplit(b")", 1)[1].split()[45:47]))
 
@@ -726,13 +726,13 @@ room = command_line()
 
 
 def show_as(arguments):
-    """For ps: the command line, as far as it has room in this process' first one, which is long."""
+    """Sets the command line that ps shows. It is cut to the room of this process' first one, which is long."""
     name = os.path.basename(arguments[0])
     libc.prctl(SET_NAME, os.fsencode(name)[:15], 0, 0, 0)
     begin, end = room
     text = b"\0".join(map(os.fsencode, arguments))[:end - begin - 1]
     ctypes.memmove(begin, text + bytes(end - begin - len(text)), end - begin)
-    libc.prctl(SET_MM, SET_MM_ARG_END, ctypes.c_ulong(begin + len(text) + 1), 0, 0)  # root alone may; else zeros follow
+    libc.prctl(SET_MM, SET_MM_ARG_END, ctypes.c_ulong(begin + len(text) + 1), 0, 0)  # needs root; else zeros follow
 
 
 def run(arguments, source, told):
@@ -769,7 +769,7 @@ def helped():
     except Exception as why:
         if os.getpid() != helper_pid:
             raise
-        for pid in children():  # of a module
+        for pid in children():  # which a module started
             os.kill(int(pid), signal.SIGKILL)
         answer(agent, cold=str(why) if isinstance(why, Cold) else f"the helper failed: {type(why).__name__}: {why}")
         os._exit(0)

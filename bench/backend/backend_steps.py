@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A worker: what a backend of torch.distributed takes for all-reduces, and for training steps of the digits' network.
+"""A worker that times a backend of torch.distributed: all-reduces, and training steps of the digits' network.
 
     ddprun --standalone --nproc_per_node=2 backend_steps.py ddprun|gloo      rank 0 prints one JSON line of medians
 """
@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 if sys.argv[1] == "ddprun":
-    import ddprun.torch  # noqa: F401  # a clone has no entry point
+    import ddprun.torch  # noqa: F401  # a clone of the repository has no entry point
 
 WARM_UP = 5
 
@@ -64,7 +64,7 @@ def main():
              "ddp_ms": step(nn.parallel.DistributedDataParallel, 60) * 1e3, "fsdp_ms": step(fully_shard, 60) * 1e3}
     if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)
-    dist.barrier()  # else gloo's threads may abort the exit
+    dist.barrier()  # otherwise gloo's threads may abort the process at its exit
     dist.destroy_process_group()
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`nccl_host host` in PyTorch: what an all-reduce of torch.distributed costs the thread that starts it.
+"""`nccl_host host` in PyTorch: measures the cost of an all-reduce for the thread that starts it.
 
     torchrun … bench/nccl/host_time.py BYTESxCOUNT,… [average]
 """
@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-BATCH = 8  # then the device has caught up: a full queue isn't measured
+BATCH = 8  # after so many calls the device catches up, so that no full queue is measured
 
 
 def measure(num_bytes, count, op):

@@ -78,7 +78,7 @@ class Gpt2(nn.Module):
 
 
 def task(model):
-    """Net, input, labels."""
+    """Returns net, input, labels."""
     if model == "resnet18":
         return resnet18(), torch.randn(IMAGES_PER_RANK, 3, 32, 32), torch.randint(10, (IMAGES_PER_RANK,))
     if model == "mlp":

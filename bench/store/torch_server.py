@@ -3,8 +3,8 @@
 
     torch_server.py [--ipv4]
 
-It asks for the peer's name of every connection that it accepts, on its event loop. That is a DNS query each
-on its own dual-stack socket (/etc/hosts has no ::ffff:127.0.0.1). With --ipv4 it is handed an IPv4
+The server looks up the peer's name of every connection that it accepts, on its event loop. On its own dual-stack
+socket each look-up is a DNS query, since /etc/hosts has no ::ffff:127.0.0.1. With --ipv4 it gets an IPv4
 socket, so that /etc/hosts answers: its best case.
 """
 import signal
@@ -21,7 +21,7 @@ def serve_ipv4():
     try:
         return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False,
                         master_listen_fd=listener.detach())
-    except NotImplementedError:  # PyTorch 2.4's takes no socket
+    except NotImplementedError:  # PyTorch 2.4's server takes no socket
         return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 

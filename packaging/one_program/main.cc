@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All four programs in one, for the wheel: they share OpenSSL, SQLite, the C++ library and most of
-// ddprun. The name by which it is started says which one runs.
+// Holds all four programs in one, for the wheel: they share OpenSSL, SQLite, the C++ library and
+// most of ddprun. The name by which it is started selects the program.
 #include <sys/prctl.h>
 
 #include <string_view>
@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const Program& program : kOthers) {
     if (name != program.name) continue;
-    ::prctl(PR_SET_NAME, program.name);  // for ps and pgrep: the file's name is ddprun
+    ::prctl(PR_SET_NAME, program.name);  // for ps and pgrep, because the file's name is ddprun
     return program.main(argc, argv);
   }
   return ddprun_main(argc, argv);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun from Python: what a worker tells its agent (ddprun.progress), and jobs from notebooks and scripts.
+"""ddprun from Python: workers report their progress (ddprun.progress), and notebooks and scripts start jobs.
 
     import ddprun
     losses = ddprun.launch(train, 1e-3, nproc_per_node=2)  # train(1e-3) in two workers; its results by rank
@@ -22,7 +22,7 @@ __all__ = ["LaunchError", "WorkerError", "connected", "exclude_node", "launch", 
 
 
 def __getattr__(name: str) -> Any:
-    # Workers start faster without it.
+    # Imported on first use, because workers start faster without it.
     if name in ("LaunchError", "WorkerError", "launch"):
         from . import launching
         return getattr(launching, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m ddprun FLAGS PROGRAM …: as `ddprun FLAGS PROGRAM …`, with this Python for scripts."""
+"""python -m ddprun FLAGS PROGRAM …: does the same as `ddprun FLAGS PROGRAM …`, and runs scripts by this Python."""
 import os
 import sys
 

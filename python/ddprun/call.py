@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker of ddprun.launch(): python call.py FOLDER. Its call and its result are files there."""
+"""Runs as a worker of ddprun.launch(): python call.py FOLDER. The function's call and its result are files there."""
 from __future__ import annotations
 
 import sys
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this package's own folder: its modules' names are not for all
+    sys.path.pop(0)  # this package's folder: its modules must not be found as top-level ones
 
 import multiprocessing.spawn
 import os
@@ -40,7 +40,7 @@ def _call(folder: str) -> Any:
 
 
 def _record_failure(folder: str, error: BaseException) -> None:
-    # The frames of this file tell nobody anything.
+    # Leaves out the frames of this file, which help nobody.
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__ and frames.tb_next is not None:
         frames = frames.tb_next
@@ -51,7 +51,7 @@ def _record_failure(folder: str, error: BaseException) -> None:
         cause = b""
     try:
         _write(folder, "failure", pickle.dumps((text, cause)))
-    except OSError as problem:  # a full disk
+    except OSError as problem:  # e.g. a full disk
         print("ddprun: can't tell the caller of this failure: %s" % problem, file=sys.stderr)
 
 
@@ -65,7 +65,7 @@ def _pickled(value: Any) -> bytes:
 
 
 def _write(folder: str, kind: str, content: bytes) -> None:
-    """The whole file, or none: the worker may be killed meanwhile."""
+    """Writes the whole file or none, because the worker may be killed meanwhile."""
     path = os.path.join(folder, "%s-%s-%s" % (kind, os.environ["DDPRUN_ROUND"], os.environ["RANK"]))
     with open(path + ".new", "wb") as file:
         file.write(content)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that call torch.distributed.run themselves start their workers by ddprun.
+"""Lets programs that call torch.distributed.run start their workers by ddprun.
 
     python -m ddprun.compat accelerate launch train.py
     python -m ddprun.compat fabric run --devices=2 train.py
@@ -24,7 +24,7 @@ from . import launching
 
 
 def install() -> None:
-    """From now on torch.distributed.run.run() and elastic_launch() start ddprun. Imports nothing of PyTorch."""
+    """Makes torch.distributed.run.run() and elastic_launch() start ddprun from now on. Imports nothing of PyTorch."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, _Finder())
@@ -33,13 +33,13 @@ def install() -> None:
             replace(sys.modules[name])
 
 
-# They count also where they are torchrun's defaults: an environment or a file must not say otherwise.
+# These flags are passed on even with torchrun's defaults, so that no variable or file of ddprun's overrides them.
 _ALWAYS = ("nnodes", "nproc_per_node", "max_restarts")
 _OF_STATIC_NODES = ("node_rank", "master_addr", "master_port")
 
 
 def flags_of(arguments: Any, defaults: Any, names: Sequence[str]) -> list[str]:
-    """The arguments that torchrun's parser has read, as flags again."""
+    """Returns the arguments that torchrun's parser has read as flags again."""
     def is_given(name: str) -> bool:
         return getattr(arguments, name, None) not in (None, getattr(defaults, name, None))
 
@@ -71,7 +71,7 @@ def _replace_run(module: ModuleType) -> None:
 
 
 class _ElasticLaunch:
-    """torch.distributed.launcher.api.elastic_launch."""
+    """Replaces torch.distributed.launcher.api.elastic_launch."""
 
     def __init__(self, config: Any, entrypoint: Callable[..., Any] | str | None, *_: Any, **__: Any) -> None:
         self.config, self.entrypoint = config, entrypoint
@@ -112,12 +112,12 @@ def _flags_of_config(config: Any) -> list[str]:
 
 
 _REPLACED = {"torch.distributed.run": _replace_run, "torch.distributed.launcher.api": _replace_elastic_launch,
-             # It has the name from the one above.
+             # This module has imported the name from the one above.
              "torch.distributed.launcher": _replace_elastic_launch}
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules above as others do, and replaces what is ours once they are loaded."""
+    """Finds the modules of _REPLACED as usual, and replaces their functions once they are loaded."""
 
     def find_spec(self, name: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
@@ -143,11 +143,11 @@ class _Loader(importlib.abc.Loader):
         self.replace(module)
 
     def get_code(self, name: str) -> CodeType:
-        """For `python -m torch.distributed.run`, which would run the file itself."""
+        """Returns code for `python -m torch.distributed.run`, which would otherwise run the unchanged file."""
         return compile("from torch.distributed.run import main; main()", name, "exec")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)  # get_source and the like, for tracebacks
+        return getattr(self.loader, name)  # for get_source() and the like, which tracebacks use
 
 
 def main(words: Sequence[str]) -> None:
@@ -158,16 +158,16 @@ def main(words: Sequence[str]) -> None:
         sys.exit("ddprun.compat: there is no command %s in PATH" % words[0])
     with open(script, "rb") as file:
         head = file.read(1024)
-    if not head.startswith(b"#!") or b"python" not in head:  # pip's for long paths begins with a line of sh
+    if not head.startswith(b"#!") or b"python" not in head:  # with a long path pip's script begins with #!/bin/sh
         sys.exit("ddprun.compat: %s is no Python script" % script)
     install()
     sys.argv = [script, *words[1:]]
-    sys.path[0] = os.path.dirname(script)  # as for the script itself, not the working directory
+    sys.path[0] = os.path.dirname(script)  # as if the script were run directly
     runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":
-    # This module's twin under its own name is the one whose hook others see.
+    # Imports this file again as ddprun.compat, because install() elsewhere looks for that module's hook.
     from ddprun import compat
 
     compat.main(sys.argv[1:])

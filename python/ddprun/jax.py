@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""jax.distributed under ddprun.
+"""Makes jax.distributed work under ddprun.
 
     import jax
     import ddprun.jax
     jax.distributed.initialize()
 
 The import adds a ClusterEnv (jax/_src/clusters/cluster.py), so that initialize() needs no argument.
-It comes before Slurm's and the like: within a Slurm step these see one process per node.
+It comes before those of Slurm and others, which see only one process per node within a Slurm step.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from jax._src.clusters.cluster import ClusterEnv as _JaxClusterEnv
 
-# PyTorch's store protocol, as far as it is needed here: docs/internals/store.md.
+# The requests of PyTorch's store protocol that are needed here: docs/internals/store.md.
 _VALIDATE, _SET, _GET, _WAIT = 0, 1, 3, 6
 _MAGIC = 0x3C85F7CE
 
@@ -27,7 +27,7 @@ def _bytes(data: bytes) -> bytes:
 
 
 class _Store:
-    """The round's store, for one key."""
+    """A connection to the round's store, for one key."""
 
     def __init__(self, timeout: float) -> None:
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -38,7 +38,7 @@ class _Store:
         self.socket.sendall(bytes([_SET]) + _bytes(key) + _bytes(value))
 
     def get(self, key: bytes) -> bytes:
-        """Waits until it is there."""
+        """Waits until the key is set, and returns its value."""
         self.socket.sendall(bytes([_WAIT]) + struct.pack("<Q", 1) + _bytes(key))
         self._read(1)
         self.socket.sendall(bytes([_GET]) + _bytes(key))
@@ -65,8 +65,8 @@ class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types
     @classmethod
     def get_coordinator_address(cls, timeout_secs: int | None = None,
                                 override_coordinator_port: str | None = None) -> str:
-        """Process 0 takes a free port and tells it to the others."""
-        cls._calls += 1  # after a shutdown() there is another coordinator
+        """Returns the address: process 0 takes a free port and tells it to the others through the store."""
+        cls._calls += 1  # a call after shutdown() gets a new coordinator
         key = b"ddprun/%s/jax/coordinator%d" % (os.environ["DDPRUN_ROUND"].encode(), cls._calls)
         store = _Store(timeout_secs or 300)
         with store.socket:
@@ -97,6 +97,6 @@ class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types
         return int(os.environ["LOCAL_RANK"])
 
 
-# The first one that is present is taken; a subclass is added as the last one.
+# JAX takes the first ClusterEnv that is present, and adds a new subclass at the end.
 _JaxClusterEnv._cluster_types.remove(ClusterEnv)
 _JaxClusterEnv._cluster_types.insert(0, ClusterEnv)

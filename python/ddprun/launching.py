@@ -20,11 +20,11 @@ from typing import IO, Any, Callable, TextIO
 from . import program
 
 _PR_SET_PDEATHSIG = 1
-is_preparing = False  # a worker imports the caller's main module
+is_preparing = False  # whether a worker is importing the caller's main module
 
 
 class LaunchError(RuntimeError):
-    """The job failed. `exit_code`: ddprun's (docs/exit-codes.md)."""
+    """The job failed. `exit_code`: ddprun's exit code (docs/exit-codes.md)."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message, exit_code)
@@ -35,7 +35,7 @@ class LaunchError(RuntimeError):
 
 
 class WorkerError(LaunchError):
-    """The function failed in a worker. `rank`: whose failure was the first; `traceback`: that worker's."""
+    """The function failed in a worker. `rank`: the rank that failed first; `traceback`: that worker's."""
 
     def __init__(self, rank: int, traceback: str, exit_code: int) -> None:
         super().__init__("in rank %d:\n%s" % (rank, traceback.rstrip()), exit_code)
@@ -48,10 +48,10 @@ class WorkerError(LaunchError):
 
 def launch(function: Callable[..., Any], /, *args: Any, nproc_per_node: int | str = "auto", flags: Sequence[str] = (),
            **kwargs: Any) -> list[Any]:
-    """Runs function(*args, **kwargs) in `nproc_per_node` workers on this machine. Its results, by rank.
+    """Runs function(*args, **kwargs) in `nproc_per_node` workers on this machine. Returns its results, by rank.
 
-    `flags`: more of ddprun's, as ["--max-restarts=3"]. The function and its arguments are pickled: by
-    cloudpickle where that is installed; else the function must be importable by its name. The
+    `flags`: more flags of ddprun, e.g. ["--max-restarts=3"]. The function and its arguments are pickled by
+    cloudpickle if it is installed; otherwise the function must be importable by its name. The
     workers' output is printed here. Ctrl-C stops the job.
 
     Throws WorkerError if the function failed, with that exception as its cause if it can be
@@ -64,7 +64,7 @@ def launch(function: Callable[..., Any], /, *args: Any, nproc_per_node: int | st
 
 def call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
          flags: Sequence[str]) -> dict[int, Any]:
-    """The same with all of ddprun's flags. The results of this node's workers, by rank."""
+    """Like launch(), but `flags` are all flags of ddprun. Returns the results of this node's workers, by rank."""
     if is_preparing:
         raise RuntimeError("a worker has imported the main module, which launches again: put the call under "
                            "if __name__ == '__main__':")
@@ -82,9 +82,9 @@ def call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, An
 
 
 def run(arguments: Sequence[str], stdin: int | None = None) -> int:
-    """Runs ddprun with these arguments. Its exit code; minus the signal that killed it.
+    """Runs ddprun with these arguments. Returns its exit code, or minus the signal that killed it.
 
-    Its output goes to sys.stdout and sys.stderr, in a notebook, too. It ends with this process."""
+    ddprun's output goes to sys.stdout and sys.stderr, in a notebook, too. It ends with this process."""
     pumps = [] if _are_ours(sys.stdout, sys.stderr) else [sys.stdout, sys.stderr]
     libc = ctypes.CDLL(None)
 
@@ -110,7 +110,7 @@ def run(arguments: Sequence[str], stdin: int | None = None) -> int:
             break
         except KeyboardInterrupt:
             interrupted = True
-            process.send_signal(signal.SIGINT)  # a terminal sends it, too: ddprun takes both for one
+            process.send_signal(signal.SIGINT)  # a terminal sends one, too; ddprun counts both as one
         except BaseException:
             process.terminate()
             process.wait()
@@ -121,7 +121,7 @@ def run(arguments: Sequence[str], stdin: int | None = None) -> int:
 
 
 def _are_ours(out: TextIO | None, err: TextIO | None) -> bool:
-    """Whether they are what a child process prints to."""
+    """Returns whether these streams are descriptors 1 and 2, to which a child process prints."""
     try:
         return out is not None and err is not None and out.fileno() == 1 and err.fileno() == 2
     except (OSError, ValueError, AttributeError):
@@ -129,7 +129,7 @@ def _are_ours(out: TextIO | None, err: TextIO | None) -> bool:
 
 
 def _pump(source: IO[bytes], sink: TextIO | None) -> None:
-    """All of it is read, also where it can't be shown: else the job would wait."""
+    """Copies `source` to `sink`. Reads on even if `sink` fails, because a full pipe would block the job."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     encoding = getattr(sink, "encoding", None) or "utf-8"
     while True:
@@ -147,18 +147,18 @@ def _pump(source: IO[bytes], sink: TextIO | None) -> None:
 
 def _preparation_and_call(function: Callable[..., Any], args: Sequence[Any],
                           kwargs: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    # As multiprocessing's spawned processes: sys.path, sys.argv, the directory, the main module.
+    # Workers get sys.path, sys.argv, the directory and the main module like multiprocessing's spawned processes.
     method = multiprocessing.get_start_method(allow_none=True)
     preparation = multiprocessing.spawn.get_preparation_data("ddprun")
-    multiprocessing.set_start_method(method, force=True)  # asking for it has set it
+    multiprocessing.set_start_method(method, force=True)  # get_preparation_data() may have set it
     for name in ("authkey", "start_method"):
         preparation.pop(name, None)
     path = preparation.get("init_main_from_path")
-    if path is not None and not os.path.exists(path):  # "<stdin>"
+    if path is not None and not os.path.exists(path):  # e.g. "<stdin>"
         del preparation["init_main_from_path"]
     try:
         import cloudpickle as pickler
-        # Functions of the main module are pickled whole.
+        # cloudpickle pickles the main module's functions whole, so workers needn't import it.
         preparation.pop("init_main_from_path", None)
         preparation.pop("init_main_from_name", None)
     except ImportError:
@@ -175,7 +175,7 @@ def _preparation_and_call(function: Callable[..., Any], args: Sequence[Any],
 
 
 def _outcome(folder: str, status: int) -> dict[int, Any]:
-    """From the files that the workers of the last round left, and ddprun's report."""
+    """Returns the results by rank, from the last round's files and ddprun's report. Throws LaunchError."""
     try:
         with open(os.path.join(folder, "report"), encoding="utf-8") as file:
             report = json.load(file)

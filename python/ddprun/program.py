@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place of the program `ddprun` that belongs to this package."""
+"""Finds the program `ddprun` that belongs to this package."""
 from __future__ import annotations
 
 import os
@@ -9,12 +9,12 @@ import sysconfig
 
 
 def environment() -> dict[str, str]:
-    """This process' one, in which ddprun takes this Python for scripts."""
+    """Returns this process' environment, in which ddprun runs scripts by this Python, unless PYTHON_EXEC is set."""
     return {"PYTHON_EXEC": sys.executable, **os.environ}
 
 
 def path() -> str:
-    """$DDPRUN_PROGRAM, else the one installed with this package, else the first one in PATH.
+    """Returns $DDPRUN_PROGRAM, else the program installed with this package, else the first one in PATH.
 
     Throws FileNotFoundError."""
     named = os.environ.get("DDPRUN_PROGRAM")

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a Python worker tell ddprun how far it is, and what only it knows.
+"""Lets a Python worker report its progress to ddprun, exclude its node, and stop the job.
 
     import ddprun  # which has all names of this file
     for step in range(first_step, last_step + 1):   # 1, 2, …, counted over restarts
         if ddprun.should_stop(step):                # or ddprun.step(step): it never stops
-            save(...)                               # of the steps before this one
+            save(...)                               # the state after the step before this one
             sys.exit(75)
         …
-        ddprun.report(loss, len(batch))             # for those who look at the job
-        ddprun.step_parts(step=0.04, forward=0.01)  # for them, too: how the step's time was spent
+        ddprun.report(loss, len(batch))             # shown to those who look at the job
+        ddprun.step_parts(step=0.04, forward=0.01)  # shown, too: how the step's time was spent
     ddprun.phase("evaluate")
 
-Standard library only. Without ddprun every call works and tells nobody. The protocol:
-docs/agent-socket.md. One thread at a time.
+Standard library only. Without ddprun every call works and reports to nobody. The protocol:
+docs/agent-socket.md. Only one thread may call at a time.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAGIC = int.from_bytes(b"DDPRUNPG", "little")
 _VERSION, _PHASE, _STEP, _STEPS_DONE = 1, 8, 9, 10
 _STOP_REQUEST, _STOP_DEADLINE = 16, 17
 _NUM_REPORTS, _LOSS, _SAMPLES = 96, 97, 98
-_STEPS_BEGUN, _STEPS_TIMED, _STEP_SUMS = 99, 100, 101  # the sums: six times, and the bytes
+_STEPS_BEGUN, _STEPS_TIMED, _STEP_SUMS = 99, 100, 101  # from _STEP_SUMS on: six times, then the bytes
 
 
 class _Agent:
@@ -43,12 +43,12 @@ class _Agent:
         self.socket: socket.socket | None = None
         self.first_step_said = False
         self.answer = b""
-        self.rest = b""  # what came with the welcome
+        self.rest = b""  # the bytes received after the welcome
         self.pages: list[int] = []
         self.words = memoryview(mmap.mmap(-1, _PAGE_BYTES)).cast("B").cast("Q")
         self.path = os.environ.get("DDPRUN_AGENT_SOCKET", "")
         self.greeted: socket.socket | None = None  # a connection that has no welcome yet
-        self.next_try: float | None = None  # set: at a step of then
+        self.next_try: float | None = None  # a step after this time tries again; None: no try is due
         if self.path:
             try:
                 if not self._join(5):
@@ -66,7 +66,7 @@ class _Agent:
             pass
 
     def _join(self, seconds: float) -> bool:
-        """False: no answer in this time. Says hello where that isn't said yet."""
+        """Sends the hello unless that is done, and waits for the welcome. False: it did not come in time."""
         self.next_try = time.monotonic() + 2
         try:
             if self.greeted is None:
@@ -86,7 +86,7 @@ class _Agent:
             raise
         words = memoryview(memory).cast("B").cast("Q")
         sums = range(_STEP_SUMS, _STEP_SUMS + 7)
-        # The worker may be at work already: its progress moves to the agent's page.
+        # Copies the progress so far to the agent's page, because the worker may be at work already.
         for word in (_STEPS_DONE, _STEP, _PHASE, _LOSS, _SAMPLES, _NUM_REPORTS, *sums, _STEPS_BEGUN, _STEPS_TIMED):
             words[word] = self.words[word]
         self.words = words
@@ -115,7 +115,7 @@ class _Agent:
         line, _, self.rest = self.answer.partition(b"\n")
         welcome = json.loads(line)
         if welcome.get("type") != "welcome" or not self.pages:
-            self.next_try = None  # it will not change its mind
+            self.next_try = None  # the agent would refuse again
             raise OSError("the agent refused this worker: %s" % welcome.get("reason"))
         memory = mmap.mmap(self.pages[0], _PAGE_BYTES)
         if int.from_bytes(memory[:8], "little") != _MAGIC or memory[8] != 1:
@@ -132,7 +132,7 @@ class _Agent:
             self.say({"type": "first_step", "step": number})
 
     def say(self, event: dict[str, Any]) -> bool:
-        """False: nobody took it. Never waits once connected."""
+        """Sends the event. False: no agent took it. Never waits once connected."""
         if self.socket is None:
             return False
         try:
@@ -144,9 +144,9 @@ class _Agent:
 
 
 def wait_for_place() -> None:
-    """With --prewarm: waits until this spare's node has a place in the job, and puts it into os.environ.
+    """Under --prewarm, waits until this spare's node has a place in the job, and sets its variables in os.environ.
 
-    Call it when all is imported, before the process group is made. Elsewhere it returns at once."""
+    Call it when all is imported, before the process group is made. Without --prewarm it returns at once."""
     if os.environ.get("DDPRUN_ROUND") != "0":
         return
     agent = _Agent()
@@ -165,7 +165,7 @@ def wait_for_place() -> None:
         os.environ[name] = value
     global _agent_of_process
     with _lock:
-        _agent_of_process = (None, None)  # what was said before has no round
+        _agent_of_process = (None, None)  # the earlier connection's hello had no round
 
 
 _lock = threading.Lock()
@@ -173,7 +173,7 @@ _agent_of_process: tuple[int | None, _Agent | None] = (None, None)
 
 
 def _agent() -> _Agent:
-    # A forked child says hello itself: two processes on one connection would mix their lines.
+    # A forked child makes its own connection, because two processes on one would mix their lines.
     global _agent_of_process
     with _lock:
         pid, agent = _agent_of_process
@@ -184,12 +184,12 @@ def _agent() -> _Agent:
 
 
 def connected() -> bool:
-    """Whether an agent listens."""
+    """Returns whether this worker is connected to an agent."""
     return _agent().socket is not None
 
 
 def step(number: int) -> None:
-    """Step `number` (1, 2, …, counted over restarts) begins; the one before it is done."""
+    """Reports that step `number` (1, 2, …, counted over restarts) begins and that the one before it is done."""
     agent = _agent()
     agent.try_again()
     words = agent.words
@@ -204,7 +204,7 @@ def step(number: int) -> None:
 
 
 def step_done() -> None:
-    """The last step that began is done: for the end of the loop, or before a long pause."""
+    """Reports that the last step that began is done. For the end of the loop, or before a long pause."""
     agent = _agent()
     if agent.words[_STEP] == agent.words[_STEPS_DONE]:
         return
@@ -213,7 +213,7 @@ def step_done() -> None:
 
 
 def phase(name: str) -> None:
-    """Says what the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
+    """Reports what the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
     _agent().words[_PHASE] = _PHASES.index(name)
 
 
@@ -229,7 +229,7 @@ def step_parts(step: float = 0.0, forward: float = 0.0, backward: float = 0.0, c
                exposed: float = 0.0, loader: float = 0.0, bytes: int = 0) -> None:
     """Reports how long the parts of the step just done took, in seconds. docs/ddp.md says what each part is.
 
-    exposed: the communication that nothing hid. bytes: how many were communicated."""
+    exposed: the communication time without overlapping computation. bytes: how many were communicated."""
     words = _agent().words
     times = (step, forward, backward, communication, exposed, loader)
     values = [max(0, round(time * 1e9)) for time in times] + [max(0, int(bytes))]
@@ -240,18 +240,18 @@ def step_parts(step: float = 0.0, forward: float = 0.0, backward: float = 0.0, c
 
 
 def stop_requested() -> bool:
-    """Whether the agent asks this worker to leave soon."""
+    """Returns whether the agent asks this worker to end soon."""
     return _agent().words[_STOP_REQUEST] != 0
 
 
 def should_stop(number: int, store: _Store | None = None) -> bool:
-    """For the beginning of each step, on every rank, instead of step(number).
+    """Begins a step or says to stop. Call it at the beginning of each step, on every rank, instead of step(number).
 
-    False, and the step begins; or, on all ranks at the same step: True. Then save what is needed to
-    go on from the end of the step before, and exit with 75, soon. Costs a look at a word of memory;
-    a round trip to the store for each step once a stop is asked for. `store` is what all ranks
-    share: a torch.distributed Store. None: the round's own, through torch.distributed.TCPStore.
-    One that fails or doesn't answer, for 5 s, costs the agreement: False, and a warning.
+    False: the step begins. True, on all ranks at the same step: save what is needed to go on from the
+    end of the step before, and exit with 75, soon. Reads a word of memory; once a stop is asked for,
+    each step also makes a round trip to the store. `store`: a torch.distributed Store that all ranks
+    share. None: the round's own, through torch.distributed.TCPStore. If it fails or doesn't answer
+    for 5 s, the ranks can't agree: prints a warning and returns False.
     """
     _agent().try_again()
     if stop_requested():
@@ -265,8 +265,8 @@ def should_stop(number: int, store: _Store | None = None) -> bool:
 
 
 def _finish_device() -> None:
-    # A host that runs ahead of its GPU could be beyond the boundary that the others agree on.
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None, too, while another thread imports it
+    # A host thread that runs ahead of its GPU could be past the step on which the others agree.
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)  # also None while another thread imports it
     if cuda is not None and cuda.is_available() and cuda.is_initialized():
         cuda.synchronize()
 
@@ -280,9 +280,9 @@ class _Store(Protocol):
 
 
 class _Agreement:
-    """On the step before which all ranks leave, by the same keys as the C++ SDK's.
+    """The agreement on the step before which all ranks stop. It uses the same keys as the C++ SDK.
 
-    Nobody waits: a rank that did could be one that another one, in a collective, waits for."""
+    No rank waits for another one here, because that one may be waiting for it in a collective."""
 
     def __init__(self) -> None:
         self.own_store: _Store | None = None
@@ -302,7 +302,7 @@ class _Agreement:
         return self.boundary is not None and number >= self.boundary
 
     def _ask(self, number: int, store: _Store | None) -> int | None:
-        # In a thread: a store's own time-outs are minutes, where it has any.
+        # Asks in a thread, because a store's own time-out is minutes, or none.
         limit = 5.0
         if _agent().words[_STOP_DEADLINE]:
             limit = min(limit, _agent().words[_STOP_DEADLINE] / 1e9 - time.monotonic())
@@ -320,7 +320,7 @@ class _Agreement:
         thread.join(max(limit, 0.001))
         if not outcome:
             given_up.set()
-            self.tries_left = 1  # which this was: the thread is still at it
+            self.tries_left = 1  # that was this one: the thread still uses the store
             raise OSError("the store doesn't answer")
         boundary, error = outcome[0]
         if error is not None:
@@ -342,7 +342,7 @@ class _Agreement:
         all_posted = store.add(prefix + "posted", 1) == int(os.environ.get("WORLD_SIZE", 1))
         if not all_posted or given_up.is_set():
             return None
-        store.add(prefix + "boundary", number + 1)  # not set(), which has no reply
+        store.add(prefix + "boundary", number + 1)  # not set(), which waits for no reply
         return number + 1
 
 
@@ -350,17 +350,17 @@ _agreement = _Agreement()
 
 
 def _short(reason: object) -> str:
-    """Valid UTF-8 that fits into a line."""
+    """Returns the reason as valid UTF-8 that fits into one message."""
     return str(reason).encode(errors="replace")[:900].decode(errors="ignore")
 
 
 def exclude_node(reason: object) -> bool:
-    """This node is faulty: the round ends and the next one goes on without it.
+    """Reports that this node is faulty: the round ends, and the next one goes on without the node.
 
-    The agent ends this process soon after. False: no agent took it."""
+    The agent ends this process soon after. False: no agent took the report."""
     return _agent().say({"type": "exclude_node", "reason": _short(reason)})
 
 
 def stop_job(reason: object, exit_code: int = 1) -> bool:
-    """The job shall end, on all nodes, with `exit_code` (1 … 255). False: no agent took it."""
+    """Ends the job on all nodes with `exit_code` (1 … 255). False: no agent took the request."""
     return _agent().say({"type": "stop_job", "reason": _short(reason), "exit_code": exit_code})

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl debug`: debugpy in one rank of a real job, spoken to as an editor does."""
+"""Tests `ddprunctl debug`: debugpy in one rank of a real job. The test plays the editor."""
 import importlib.util
 import json
 import os
@@ -83,7 +83,7 @@ class Editor:
 
 class Debug(harness.Case):
     def job(self, *command, endpoint=None, **more):
-        """Starts two workers. Returns the job when both are there, its rendezvous, and the file that ends them."""
+        """Starts two workers. When both run, returns the job, its rendezvous, and the file that ends them."""
         home = self.scratch()
         endpoint = endpoint or f"127.0.0.1:{free_port()}"
         end = os.path.join(home, "end")

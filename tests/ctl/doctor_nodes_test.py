@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl doctor --tier=standard`: all nodes of a job, as workers of ddprun on hosts of their own."""
+"""Tests `ddprunctl doctor --tier=standard` on all nodes of a job, as workers of ddprun on hosts of their own."""
 import glob
 import json
 import os
@@ -36,7 +36,7 @@ class DoctorOfNodes(harness.Case):
                           "--rdzv-id=doctor", "--no-python", *program, host=host, **env)
 
     def look(self, *flags, on_host=lambda host: None, env_of=lambda host: {}):
-        """Runs doctor on all hosts; `on_host`: a host's program, where it isn't ddprunctl. The first host's output."""
+        """Runs doctor on all hosts. `on_host`: a host's program; None: ddprunctl. Returns the first one's output."""
         running = [self.start_on(host, *(on_host(host) or [harness.DDPRUNCTL, *self.doctor_flags(*flags)]),
                                  **env_of(host)) for host in self.hosts]
         done = [self.finish(process) for process in running]
@@ -79,7 +79,7 @@ class DoctorOfNodes(harness.Case):
         small.run(["ip", "link", "set", small.interface, "mtu", "1400"], check=True, timeout=20)
         can_fake = FAKETIME and not os.environ.get("DDPRUN_SANITIZE")
         skewed = {"LD_PRELOAD": FAKETIME[0], "FAKETIME": "-90s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"} if can_fake else {}
-        # Only the program's clock is changed, not its ddprun's.
+        # This changes the clock of the program, not that of its ddprun.
         wrapped = ["env", *[f"{name}={value}" for name, value in skewed.items()], harness.DDPRUNCTL,
                    *self.doctor_flags("--json", "--only=ways,alike")]
         done = self.look("--json", "--only=ways,alike", on_host=lambda host: wrapped if host is late else None)
@@ -87,7 +87,7 @@ class DoctorOfNodes(harness.Case):
         self.assertEqual(found["bandwidth"]["verdict"], "warn", self.transcript)
         self.assertEqual(found["bandwidth"]["nodes"], [0], self.transcript)
         self.assertIn("node0 with everybody: sends ", found["bandwidth"]["seen"])
-        # One bad moment blames nobody: only the ways of this node were measured again.
+        # A single bad measurement blames no node: only this node's paths were measured again.
         self.assertEqual({(pair["from"], pair["to"]): pair["times"] for pair in page["pairs"]},
                          {(0, 1): 2, (0, 2): 2, (1, 2): 1}, self.transcript)
         self.assertEqual(found["node_mtu"]["verdict"], "warn", self.transcript)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl doctor` as a process: exit status, JSON, thresholds, a rendezvous, and things that never answer."""
+"""Tests `ddprunctl doctor` as a process: exit status, JSON, thresholds, a rendezvous, services that never answer."""
 import calendar
 import ctypes
 import glob
@@ -21,18 +21,18 @@ import harness  # noqa: E402
 
 PAGE = os.path.join(harness.SOURCE, "docs/doctor.md")
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
-PATIENT = "--timeout=20"  # for things that do answer: the machine may be busy
+PATIENT = "--timeout=20"  # for services that do answer, on a busy machine
 FAKE_NVML = os.path.join(harness.BIN, "libddprun_fake_nvml.so")
 
 
-# These run in namespaces of their own. The only name server there is an address that nobody has.
+# The commands run in namespaces of their own. The only name server there has an address that nobody has.
 SILENT_NAMES = """ip link set lo up && ip route add 192.0.2.1/32 dev lo && hostname gpu07 &&
     mount --bind "$1/resolv.conf" /etc/resolv.conf && mount --bind "$1/hosts" /etc/hosts || exit 77
     exec "$2" doctor --json --only=host_name"""
 
 
 class SilentFileSystem:
-    """A mounted file system (FUSE) whose server says its name, and nothing afterwards."""
+    """A mounted file system (FUSE) whose server answers INIT, the first request, and no other one."""
 
     INIT, FORCE_AND_DETACH = 26, 1 | 2
 
@@ -45,7 +45,7 @@ class SilentFileSystem:
             error = ctypes.get_errno()
             os.close(self._fd)
             raise OSError(error, os.strerror(error))
-        self.asked = threading.Event()  # set when a request came that gets no answer
+        self.asked = threading.Event()  # set when a request has come that gets no answer
         self._server = threading.Thread(target=self._serve)
         self._server.start()
 
@@ -69,7 +69,7 @@ class SilentFileSystem:
 
 class Doctor(harness.Case):
     def root(self, **files):
-        """A machine made of files. In their names "__" stands for "/"."""
+        """Returns the root of a machine made of files. In the arguments' names "__" stands for "/"."""
         root = self.scratch()
         for name, text in files.items():
             path = os.path.join(root, name.replace("__", "/"))
@@ -116,7 +116,7 @@ class Doctor(harness.Case):
         self.assertRegex(table.splitlines()[-1], rf"^{socket.gethostname()}: {page['verdict']} \(\d+ fail, .*s\)$")
 
     def test_nothing_is_changed(self):
-        """No call opens a file to write or changes it. adjtimex only asks."""
+        """No system call opens a file for writing or changes one. adjtimex only reads."""
         if not shutil.which("strace"):
             self.skipTest("strace is not installed: scripts/setup.sh full")
         if os.environ.get("DDPRUN_SANITIZE"):
@@ -197,7 +197,7 @@ class Doctor(harness.Case):
         for name in ("endpoint", "endpoint_clock", "endpoint_version"):
             self.assertEqual(found[name]["verdict"], "ok", found)
         self.assertRegex(found["endpoint_clock"]["seen"], r"^its clock is [01]\.")
-        self.assertEqual(found["interface"]["verdict"], "warn")  # it is loopback
+        self.assertEqual(found["interface"]["verdict"], "warn")  # the interface is loopback
         self.assertIn(f"lo (127.0.0.1) towards {endpoint}", found["interface"]["seen"])
 
     def test_a_rendezvous_with_a_token_and_tls(self):
@@ -244,7 +244,7 @@ class Doctor(harness.Case):
             self.assertLess(took, 20)
 
     def silent_endpoint(self):
-        """The endpoint of a listener that never says a word."""
+        """Returns the endpoint of a listener that never sends anything."""
         silent = socket.socket()
         self.addCleanup(silent.close)
         silent.bind(("127.0.0.1", 0))
@@ -331,7 +331,7 @@ class Doctor(harness.Case):
         seen = self.found("--only=log_dir", "--log-dir", folder, f"--thresholds={limits}", PATIENT, code=0)
         says = subprocess.run(["df", "--output=pcent", folder], text=True, capture_output=True, check=True).stdout
         used = int(re.search(r"(\d+) % used", seen["log_dir"]["seen"])[1])
-        self.assertLessEqual(abs(used - int(says.split()[1].rstrip("%"))), 2, says)  # df rounds up, others write
+        self.assertLessEqual(abs(used - int(says.split()[1].rstrip("%"))), 2, says)  # df rounds up; others write
 
     def test_a_network_adapter_that_hides_its_speed_is_unknown(self):
         folder = self.scratch()

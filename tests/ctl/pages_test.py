@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl jobs` and `ddprunctl status` about a daemon, a job's own rendezvous, and none."""
+"""Tests `ddprunctl jobs` and `ddprunctl status` with a daemon, a job's own rendezvous, and none."""
 import datetime
 import http.server
 import json
@@ -33,7 +33,7 @@ class Pages(harness.Case):
         self.ddprun(f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", *flags, "sh", "-c", script, code=code)
 
     def finished(self, endpoint, count):
-        """The jobs that are over, once there are `count`."""
+        """Waits until `count` jobs are over. Returns them."""
         wait_until(lambda: len(self.shown("jobs", endpoint, "--json")["finished"]) == count, f"{count} are over")
         return self.shown("jobs", endpoint, "--json")["finished"]
 
@@ -65,7 +65,7 @@ class Pages(harness.Case):
         self.assertRegex(lines[3], r"^second +ended +2 +1 +9 +\S+Z +.*exit code 9")
         job.send_signal(signal.SIGTERM)
         self.finish(job)
-        # A job whose id was there before is a new job.
+        # A job with the id of a finished job is a new job.
         self.runs(endpoint, "first")
         self.assertEqual([job["run_id"] for job in self.finished(endpoint, 4)], ["first", "second", "mine", "first"])
 
@@ -78,7 +78,7 @@ class Pages(harness.Case):
         here = {"XDG_CONFIG_HOME": home}
         done = self.ddprunctl("jobs", **here)
         self.assertEqual((done.returncode, done.stdout), (0, "no jobs\n"), done.text)
-        # A flag is stronger than the file.
+        # A flag wins over the file.
         done = self.ddprunctl("jobs", f"--token-file={home}/none", **here)
         self.check_one_line(done, f"{home}/none")
         files.write(home, "ddprun/ddprun.toml", 'rdzv_endpoint = "a b"\n')
@@ -170,12 +170,12 @@ class Pages(harness.Case):
                 with self.subTest(command=command, flags=flags):
                     self.refused(self.ddprunctl(command, *flags), code, what)
             self.shown(command, closed, f"--token-file={token}", "--json")
-        for process in unanswered:  # each of these tries for 10 s
+        for process in unanswered:  # each of these gives up after 10 s
             self.refused(self.finish(process), 2, f"can't connect to {nobody}")
         self.assertIn("token           on", self.shown("status", closed, f"--token-file={token}"))
 
     def serving(self, answer):
-        """The endpoint of a server that answers `answer(path)`: (code, headers, body)."""
+        """Returns the endpoint of a server that answers `answer(path)`: (code, headers, body)."""
         class Server(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 code, headers, body = answer(self.path)
@@ -241,7 +241,7 @@ class Pages(harness.Case):
                                      f"{endpoint} answered with something that isn't ddprund's: ")
 
     def talking(self, talk):
-        """The endpoint of a server that hands each connection to `talk`."""
+        """Returns the endpoint of a server that passes each connection to `talk`."""
         listener = socket.create_server(("127.0.0.1", 0))
 
         def serve():
@@ -261,8 +261,8 @@ class Pages(harness.Case):
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
     def test_a_header_without_end_is_cut_off(self):
-        """Fields of four bytes, which would take many times their size in memory. They come before a body, and after
-        it."""
+        """The server sends fields of four bytes, which would take many times their size in memory, before a body and
+        after it."""
         for begin in (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"):
             def talk(connection, begin=begin):
                 connection.sendall(begin)
@@ -303,12 +303,12 @@ class Pages(harness.Case):
 
     def test_it_says_at_once_how_to_give_an_endpoint_if_there_is_none(self):
         if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
-            self.skipTest("no network name spaces")  # in such a name space surely nobody has the default port
+            self.skipTest("no network name spaces")  # only in a name space the default port is surely free
         for command in ("status", "jobs"):
             began = time.monotonic()
             done = self.finish(self.start("--net", "sh", "-c", 'ip link set lo up; exec "$0" "$@"', harness.DDPRUNCTL,
                                           command, program="unshare"))
-            self.assertLess(time.monotonic() - began, 5)  # it once took 10 s
+            self.assertLess(time.monotonic() - began, 5)  # an earlier version took 10 s
             self.check_one_line(done, "127.0.0.1:29400", "Connection refused", "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT",
                                 "ddprun.toml")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl stack`: where the ranks of real jobs are. Workers are plain Python programs."""
+"""Tests `ddprunctl stack`, which shows where the ranks of real jobs are. Workers are plain Python programs."""
 import contextlib
 import http.client
 import json
@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
 import harness  # noqa: E402
 import files  # noqa: E402  (harness says where it lies)
 
-# Rank 3 loads data, the others train. Each says so, and ends when it is told to.
+# A worker: rank 3 loads data, the others train. Each prints this, and ends when the test tells it to.
 WORKER = """
 import os, signal, sys, time, traceback
 
@@ -36,7 +36,7 @@ if os.environ["RANK"] == os.environ.get("ENDS"):
 loads_data() if os.environ["RANK"] == "3" else trains()
 """
 
-# Stands for py-spy, and tells the real frames as the worker wrote them down before.
+# A fake py-spy. It prints the real frames, which the worker has written into a file.
 SPY = '#!/bin/sh\ncat "$MEET/$4"\n'
 
 
@@ -47,7 +47,7 @@ def sleeps(pid):
 
 class Stacks(harness.Case):
     def job(self, endpoint, *flags, nodes=2, num_there=4, spy=SPY, **more):
-        """Starts a job of nodes with two workers each. Returns the nodes when `num_there` workers are where they stay."""
+        """Starts a job of nodes with two workers each. Returns the nodes when `num_there` workers wait at a place."""
         home = self.scratch()
         program = files.write(home, "train.py", WORKER)
         if spy:
@@ -65,7 +65,7 @@ class Stacks(harness.Case):
 
     @staticmethod
     def asked(endpoint, target, headers):
-        """The status of the answer."""
+        """Asks for the page. Returns the status of the answer."""
         with contextlib.closing(http.client.HTTPConnection(endpoint, timeout=20)) as connection:
             connection.request("GET", target, headers=headers)
             return connection.getresponse().status
@@ -162,7 +162,7 @@ class Stacks(harness.Case):
         self.assertEqual(self.asked(endpoint, "/v1/stacks?job=job", bearer), 401)
         _, open_to_all = self.ddprund()
         self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {"Origin": "http://evil.example"}), 403)
-        self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {"Host": "evil.test"}), 403)  # its name leads here
+        self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {"Host": "evil.test"}), 403)  # it leads here
         self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {}), 200)
 
     def test_bad_input_is_one_line(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprunctl submit --to kubernetes: the manifest by the published schemas, and the real kubectl.
+"""Tests ddprunctl submit --to kubernetes: checks the manifest by the published schemas, and uses the real kubectl.
 
 The schemas are those of Kubernetes (kubernetes-validate) and of JobSet (the models that Kubeflow Trainer
 publishes); kubectl talks to tests/support/kube_api.py. scripts/setup.sh full has all three.
@@ -26,7 +26,7 @@ import runner  # noqa: E402
 CTL = os.path.join(BIN, "ddprunctl")
 UNPACKED = os.path.join(SOURCE, ".cache/kubernetes/usr/bin")
 PATH = UNPACKED + ":" + os.environ.get("PATH", "")
-SECONDS = 60  # limit for anything, on a machine under load
+SECONDS = 60  # limit of each wait, for a machine under load
 
 LEAST = '[to.kubernetes]\nimage = "i:1"\n'
 # All keys of the section, so that the schema sees the whole manifest.
@@ -108,7 +108,7 @@ class Manifest(Case):
 
 
 class Pods(Case):
-    """Two hosts in the form that the kubelet gives to pods of an Indexed Job: names, variables, hosts files."""
+    """Two hosts like pods of an Indexed Job: with the names, variables and hosts files that the kubelet gives them."""
 
     def setUp(self):
         super().setUp()
@@ -220,7 +220,7 @@ class Kubectl(Case):
         return waiting, job, job.split("/")[-1]
 
     def test_wait_shows_each_line_once_and_ends_with_the_code_of_the_pod_that_failed(self):
-        """The commands use the context that the job names. They ask a server again that is away for a moment."""
+        """The commands use the context in the job's name. They ask again if the server is away for a moment."""
         self.environment["KUBECONFIG"] = self.server.config_elsewhere
         waiting, job, name = self.submit_and_wait(LEAST + 'context = "test"\n')
         self.server.add_pod(name, 0, "[0] epoch 1\n", phase="Running")
@@ -238,7 +238,7 @@ class Kubectl(Case):
         rest, said = waiting.communicate(timeout=SECONDS)
         self.assertEqual(waiting.returncode, 13, said)
         self.assertEqual(shown + [rest], [f"[pod/{name}-0/ddprun] [0] epoch {number}\n" for number in (1, 2)] + [""])
-        self.assertEqual(self.run_ctl("status", job).returncode, 69)  # kubectl's own context is another one
+        self.assertEqual(self.run_ctl("status", job).returncode, 69)  # kubectl's default context is another one
         self.assertIn("[0] epoch 2", self.ctl("logs", job, "--context=test"))
 
     def test_wait_without_a_place_for_the_output_names_the_job_and_ends_with_its_end(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl submit --to nodes`: a job file for real standing agents, from the dry run to the logs."""
+"""Tests `ddprunctl submit --to nodes`: a job file runs on real standing agents, from the dry run to the logs."""
 import json
 import os
 import signal
@@ -84,7 +84,7 @@ flags = ["--shutdown-timeout=5"]
         sent = json.loads(posts[-1].partition(b"\r\n\r\n")[2])
         job = done.stdout.strip()
         self.assertEqual(f"nodes:{sent['id']}", job)
-        # The plan leaves out what is drawn at submission, and the variables' values.
+        # The plan leaves out the random part of the id, and the variables' values.
         self.assertEqual(shown["id"], sent["id"][:-5] + "xxxxx")
         names = [variable.partition("=")[0] for variable in sent["environment"]]
         self.assertEqual(shown["environment"], names)
@@ -106,7 +106,7 @@ flags = ["--shutdown-timeout=5"]
         self.assertEqual(said.count("of node"), sum(row["num_workers"] for row in plan["ranks"]))
 
     def test_output_without_line_ends_comes_whole(self):
-        """A progress bar's output, longer than a page. It is read while the job runs, and afterwards."""
+        """The output is a progress bar's, longer than a page. It is read while the job runs, and afterwards."""
         job = self.ddprunctl("submit", self.job_file(
             "[ $RANK != 0 ] || seq 30000 | tr '\\\\n' '\\\\r'; until [ -e go ]; do sleep 0.05; done")).stdout.strip()
         whole = "".join(f"{i}\n" for i in range(1, 30001))  # reading turns each \\r into \\n
@@ -127,7 +127,7 @@ flags = ["--shutdown-timeout=5"]
                            "it is cancelled")
 
     def test_waited_for_it_ends_with_the_job_s_exit_code_also_where_its_ddprund_begins_anew(self):
-        alone, self.endpoint = self.endpoint, f"{self.endpoint},127.0.0.1:1"  # one of the two endpoints never exists
+        alone, self.endpoint = self.endpoint, f"{self.endpoint},127.0.0.1:1"  # nothing listens at the second endpoint
         waiting = self.start("submit", self.job_file("echo rank $RANK; until [ -e go ]; do sleep 0.05; done; "
                                                      "exit $((RANK == 3 ? 5 : 0))"), "--wait", program=harness.DDPRUNCTL)
         said = ""
@@ -177,7 +177,7 @@ flags = ["--shutdown-timeout=5"]
                     self.assertEqual((done.returncode, done.stdout + done.stderr), (128 + number, ""))
 
     def test_a_signal_ends_the_wait_for_a_job_whose_ddprund_is_silent(self):
-        """The rendezvous takes the job, and says nothing more about its state, or its output."""
+        """The rendezvous takes the job, then never answers about its state or its output."""
         for number, phases in ((signal.SIGINT, []), (signal.SIGTERM, ["running"])):
             with self.subTest(number), socket.create_server(("127.0.0.1", 0)) as mute:
                 mute.settimeout(20)
@@ -197,7 +197,7 @@ flags = ["--shutdown-timeout=5"]
                                               rf"ddprunctl cancel {job} ends it\n$")
 
     def test_strangers_in_the_middle_are_outlasted_and_a_forgotten_gang_is_said(self):
-        """A proxy answers, then another server listens there for a while. At last ddprund is back, without the gang."""
+        """A proxy answers, then another server listens for a while. At last ddprund is back, without the gang."""
         for follower in ("submit", "ddprun"):
             with self.subTest(follower), socket.create_server(("127.0.0.1", 0)) as daemon:
                 daemon.settimeout(20)
@@ -234,7 +234,7 @@ flags = ["--shutdown-timeout=5"]
                                 self.mute_job(daemon), program="/bin/sh")
             self.hear(daemon, b"GET", lambda _: "{}")
             gang = json.loads(self.hear(daemon, b"POST", lambda body: self.news(body, "ended")))
-            for _ in range(3):  # requests for its state, its output, its end
+            for _ in range(3):  # requests for the gang's state, output and end
                 self.hear(daemon, b"GET", lambda _: self.news(gang, "ended"))
             done = self.finish(submit)
         self.assertEqual(done.returncode, 0, done.text)
@@ -253,8 +253,7 @@ flags = ["--shutdown-timeout=5"]
             "began": 0, "over": 0, "parts": []}})
 
     def hear(self, server, method, answer):
-        """Takes one request and answers it, unless `answer` gives None → the request's body. Bytes are sent as they
-        are."""
+        """Takes a request, sends answer(body) unless that is None, and returns the body. Sends bytes unchanged."""
         connection, _ = server.accept()
         with connection, connection.makefile("rb") as said:
             self.assertTrue(said.readline().startswith(method))
@@ -277,7 +276,7 @@ flags = ["--shutdown-timeout=5"]
         self.check_one_line(done, "to.nodes.token_file: can't take the secret in /none: ")
 
     def test_flags_do_not_get_round_the_slots(self):
-        """Each spelling of these flags is refused, and nothing is sent."""
+        """ddprunctl refuses each spelling of these flags, and sends nothing."""
         for flags, said in ((["--nproc_per_node=4"], "say workers_per_node in its place"),
                             (["--nproc=4"], "say workers_per_node in its place"),
                             (["--nnodes=2"], "say nodes in its place"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprunctl submit --to slurm, with a real Slurm of two nodes (tests/support/slurm.py)."""
+"""Tests ddprunctl submit --to slurm with a real Slurm of two nodes (tests/support/slurm.py)."""
 import json
 import os
 import re
@@ -21,11 +21,11 @@ import skips  # noqa: E402
 import slurm  # noqa: E402
 
 CTL = os.path.join(BIN, "ddprunctl")
-SECONDS = 60  # limit for anything, on a machine under load
+SECONDS = 60  # limit of each wait, for a machine under load
 
 
 class Submit(unittest.TestCase):
-    """Tests with one Slurm for all of them, because it takes seconds to come up."""
+    """All these tests share one Slurm, because it takes seconds to start."""
 
     @classmethod
     def setUpClass(cls):
@@ -46,7 +46,7 @@ class Submit(unittest.TestCase):
         return done.stdout
 
     def job(self, script, more="", nodes="2"):
-        """The path of a job file whose workers are `script`, on both nodes."""
+        """Writes a job file whose workers run `script` on both nodes. Returns its path."""
         text = (f'name = "digits"\ncommand = {json.dumps(["sh", "-c", script])}\nnodes = {nodes}\n'
                 f"workers_per_node = 2\n{more}\n")
         return files.write(self.directory, f"{self.id()}.toml", text)
@@ -139,7 +139,7 @@ class Submit(unittest.TestCase):
         self.assertEqual(self.wait_for(job, "succeeded", "failed")["exit_code"], 76)
 
     def test_links_at_the_names_of_the_exit_code_are_not_followed(self):
-        """Others may write to a log_dir that a group shares."""
+        """Other users may write to a log_dir that a group shares."""
         folder = os.path.join(self.directory, "shared")
         os.makedirs(os.path.join(folder, "taken"))
         path = self.job('[ "$RANK" = 0 ] || exec sleep 100; at=digits-$SLURM_JOB_ID.exit; '
@@ -184,7 +184,7 @@ class Submit(unittest.TestCase):
         self.assertIn("--hang-timeout", done.stderr)
 
     def test_zz_slurm_may_forget_a_job(self):
-        """This test comes last. The controller starts again, without its memory and without accounting."""
+        """This test runs last. The controller starts again without its state and without accounting."""
         good = self.ctl("submit", self.job("true"), "--to", "slurm").strip()
         bad = self.ctl("submit", self.job("exit 13"), "--to", "slurm").strip()
         self.wait_for(good, "succeeded")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprunctl submit --to ssh: jobs that are detached from the process that submitted them, over real sshds."""
+"""Tests ddprunctl submit --to ssh over real sshds: jobs are detached from the process that submitted them."""
 import json
 import os
 import shlex
@@ -21,7 +21,7 @@ import sshd  # noqa: E402
 
 CTL = os.path.join(BIN, "ddprunctl")
 PORT = 2222
-SECONDS = 60  # limit for anything, on a machine under load
+SECONDS = 60  # limit of each wait, for a machine under load
 
 
 class Submit(unittest.TestCase):
@@ -82,7 +82,7 @@ class Submit(unittest.TestCase):
                                     stdout=subprocess.PIPE)
         job = shell.stdout.readline().strip()
         self.assertRegex(job, r"^ssh:digits-\w{5}$")
-        os.killpg(shell.pid, signal.SIGHUP)  # as the end of a terminal does
+        os.killpg(shell.pid, signal.SIGHUP)  # as when a terminal is closed
         os.killpg(shell.pid, signal.SIGKILL)
         shell.communicate()
         for rank in range(4):
@@ -205,7 +205,7 @@ class Submit(unittest.TestCase):
             self.assertIn("No space left on device", done.stderr)
             self.wait_until(lambda: not self.started_here(), "the end of what was started")
 
-    # """The processes of this test's jobs, on this machine."""
+    # Returns the processes of this test's jobs on this machine.
     def started_here(self):
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -232,7 +232,7 @@ class Submit(unittest.TestCase):
         job = json.loads(self.ctl("jobs", "--to=ssh", "--json"))["jobs"][0]["id"]
         self.assertIn(f"{job} is submitted", said)
         self.wait_for_end(job)
-        # The log is practically endless. Only a reader who wants all of it reads all of it.
+        # The log is now practically endless. Only a request for the whole log reads all of it.
         os.truncate(os.path.join(self.record(job), "log"), 1 << 40)
         for ends in (lambda logs: logs.stdout.close(), lambda logs: logs.send_signal(signal.SIGINT)):
             logs = self.hosts[0].popen([CTL, "logs", job], env=self.environment, stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl top` at a terminal, which is tmux's, and without one. It shows a ddprund with a token and a job of two
+"""Tests `ddprunctl top` in tmux's terminal, and without a terminal. It shows a ddprund with a token and a job of two
 nodes."""
 import os
 import re
@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
 import harness  # noqa: E402
 
-# A worker that tells its losses and prints its rank and step. It ends when it is told to.
+# A worker that reports its losses and prints its rank and step. It ends when the test tells it to.
 LOOP = """
 import os, sys, time
 import ddprun
@@ -36,7 +36,7 @@ while not os.path.exists(f"{meet}/end"):
 NAME = "evil\u202e\x9b2Jname"
 
 
-# A shell like an interactive one: the program is a job of its own in the foreground, which can be stopped.
+# A shell like an interactive one: the program is its job in the foreground, which can be stopped.
 SHELL = r"""
 echo READY
 read -r
@@ -89,7 +89,7 @@ class Top:
         return "\n".join(self.rows())
 
     def has_screen(self):
-        """Whether top's screen is shown: not the shell's, and without a cursor."""
+        """Returns whether the terminal shows top's screen: not the shell's, and without a cursor."""
         return (self.ask("alternate_on"), self.ask("cursor_flag")) == ("1", "0")
 
     def wait(self, pattern, what):
@@ -110,7 +110,7 @@ class Top:
         self.tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def fill(self):
-        """Writes to the terminal, which nobody reads, until it takes nothing more."""
+        """Writes to the terminal, which nobody reads, until it takes no more bytes."""
         is_full = False
         while not is_full:
             try:
@@ -119,7 +119,7 @@ class Top:
                 is_full = not select.select([], [self.terminal], [], 0.5)[1]
 
     def end(self):
-        """The exit code, once the shell has its terminal again."""
+        """Waits until the shell has its terminal again. Returns top's exit code."""
         self.wait(r"ENDED WITH \d+", "its end")
         return int(re.search(r"ENDED WITH (\d+)", self.text())[1])
 
@@ -179,7 +179,7 @@ class TopTest(harness.Case):
         top.press("Escape")
         top.wait("n nodes by CPU", "the help is gone")
         for columns, rows, keys in ((40, 10, "q quit"), (100, 30, "q quit .* n nodes by CPU")):
-            top.resize(columns, rows)  # tmux itself shows the end of the larger picture, or both pictures
+            top.resize(columns, rows)  # meanwhile tmux shows the end of the larger picture, or both pictures
             top.wait(rf"^ddprun top (.*\n){{{rows - 1}}}{keys}.*\n$", f"the picture of {columns}x{rows}")
             self.assertIn("evil", top.text())
             self.assertLessEqual(max(map(len, top.rows())), columns)

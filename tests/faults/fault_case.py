@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of steady_worker on several hosts that get faults, and what must be true afterwards.
+"""Runs jobs of steady_worker on several hosts, causes faults, and checks the conditions that must hold afterwards.
 
 After each fault the job goes on, or it ends on every node with one named cause and a documented exit code. There are
 never two rank 0s. No process, listening port, shared memory or temporary file stays. Each wait has its deadline. The
-seed of a run is printed. DDPRUN_TEST_SEED=N repeats its choices, and its moments as well as a machine keeps time.
+seed of a run is printed. DDPRUN_TEST_SEED=N repeats its choices, and its moments approximately.
 """
 import itertools
 import os
@@ -39,7 +39,7 @@ class FaultCase(harness.Case):
         self.begin_job()
 
     def begin_job(self):
-        """A new directory for the workers of a job, and for each host's temporary files."""
+        """Makes a new directory for the workers of a job, and for each host's temporary files."""
         self.launched = []
         self.meet = self.scratch()
         for name in ("rounds", *(f"tmp{host.index}" for host in self.hosts)):
@@ -48,14 +48,14 @@ class FaultCase(harness.Case):
     # ---- the job ----
 
     def daemon(self, index, *flags):
-        """Starts ddprund on a host. check_clean() ends it, and it must end well."""
+        """Starts ddprund on a host. check_clean() ends it, and checks its exit code."""
         host = self.hosts[index]
         process = self.launch(host, [harness.DDPRUND, "--insecure", f"--listen={host.address}:{PORT}", *flags])
         wait_until(lambda: PORT in host.listening(), "ddprund listens", PATIENCE)
         return process
 
     def agent(self, index, *flags, rendezvous=0, program=None, **environment):
-        """Starts ddprun on a host, with its output in files, because nobody reads while it runs."""
+        """Starts ddprun on a host, with its output in a file, because nobody reads it while ddprun runs."""
         endpoint = f"--rdzv-endpoint={self.hosts[rendezvous].address}:{PORT}"
         return self.launch(self.hosts[index], [harness.DDPRUN, endpoint, "--rdzv-id=job",
                                                "--shutdown-timeout=5", *flags,
@@ -76,7 +76,7 @@ class FaultCase(harness.Case):
         return os.path.join(self.meet, f"tmp{index}")
 
     def rounds(self):
-        """Round → world size, for the rounds that worked."""
+        """Returns round → world size, for the rounds whose workers did a step."""
         found = {}
         for name in os.listdir(os.path.join(self.meet, "rounds")):
             if name.isdigit():
@@ -88,7 +88,7 @@ class FaultCase(harness.Case):
         return max(self.rounds(), default=0)
 
     def await_round(self, after=0, world=None, seconds=PATIENCE):
-        """Waits until a later round than `after` works (with that world size). Returns the seconds that this took."""
+        """Waits until workers of a round after `after` do steps, with that world size. Returns the seconds it took."""
         begin = time.monotonic()
         try:
             wait_until(lambda: any(n > after and world in (None, size) for n, size in self.rounds().items()),
@@ -106,7 +106,7 @@ class FaultCase(harness.Case):
     # ---- its processes ----
 
     def named(self, index, name):
-        """Pids of the processes with that name on a host."""
+        """Returns the pids of the processes with that name on a host."""
         found = []
         for pid in self.hosts[index].pids():
             try:
@@ -127,7 +127,7 @@ class FaultCase(harness.Case):
     # ---- conditions that must hold afterwards ----
 
     def check_end(self, process, codes, cause=None, seconds=PATIENCE):
-        """The agent ends in time with one of these codes. A failure has one report, which says `cause`."""
+        """Checks that the agent ends in time with one of these codes. A failure has one report, matching `cause`."""
         try:
             code = process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs at two ddprunds and an etcd on hosts of their own. Leaders, standbys, agents and workers are killed, paused and
-cut off at random moments. DDPRUN_FAULT_KILLS=N: how many times (8)."""
+"""Jobs with two ddprunds and an etcd on hosts of their own. Leaders, standbys, agents and workers are killed, paused
+and cut off at random moments. DDPRUN_FAULT_KILLS=N: how many times (8)."""
 import base64
 import json
 import os
@@ -69,11 +69,11 @@ class HaCase(fault_case.FaultCase):
         wait_until(lambda: text in self.output_of(self.candidates[index]), f"ddprund {index}: {text}", seconds)
 
     def said_at(self, index, text):
-        """The time with which that line begins."""
+        """Returns the time with which the log line that contains `text` begins."""
         return next(line.split()[0] for line in self.output_of(self.candidates[index]).splitlines() if text in line)
 
     def leader(self):
-        """The host that the leader's key names; None: there is none."""
+        """Returns the index of the host that the leader's key in etcd names; None: there is no leader."""
         done = self.hosts[0].run([sys.executable, "-c", GET_LEADER, self.etcd.endpoint], capture_output=True,
                                  text=True, check=True)
         found = json.loads(done.stdout).get("kvs")
@@ -83,7 +83,7 @@ class HaCase(fault_case.FaultCase):
         return next(i for i in (1, 2) if self.hosts[i].address == address)
 
     def await_leader(self, index=None):
-        """The leader when it was asked. Another one may lead by now."""
+        """Waits for a leader and returns its index. Another one may lead by now."""
         found = []
 
         def leads():
@@ -109,7 +109,7 @@ class HaCase(fault_case.FaultCase):
 
 class CutOff(HaCase):
     def test_a_leader_that_alone_has_lost_etcd_lets_its_agents_go(self):
-        """The agents hear the old leader all the time. It may not lead, and says so before another one does."""
+        """The agents stay connected to the old leader. It may not lead, and says so before another one leads."""
         before = self.last_round()
         self.hosts[1].run(["ip", "route", "add", "blackhole", self.etcd.address], check=True)
         self.await_log(2, "leads, epoch", LEASE + PATIENCE)
@@ -148,8 +148,8 @@ class CutOffNode(HaCase):
     agent_hosts = (1, 2, 3)
 
     def test_a_node_that_reaches_the_old_leader_alone_is_no_second_job(self):
-        """The old leader has the node refused there. That is no silence: the node's workers run on, and the others wait
-        for them."""
+        """The old leader refuses the node, which is no silence. So the node's workers run on, and the others wait for
+        them."""
         self.hosts[3].run(["ip", "route", "add", "blackhole", self.hosts[2].address], check=True)
         before = self.last_round()
         self.candidates[1].kill()
@@ -180,8 +180,8 @@ class Random(HaCase):
         self.end()
 
     def await_all_nodes(self):
-        """The node that came back last may wait beside the round. If restarts for it were in vain, it may wait for
-        minutes (--on-join=restart). A killed worker brings the next round, in which it has a place."""
+        """Waits until a round has all nodes. The node that came back last may wait beside the round, even for minutes
+        after failed restarts for it (--on-join=restart). So this kills a worker, and the next round has that node."""
         deadline = fault_case.time.monotonic() + 60 + PATIENCE_AFTER_LOSS
         while self.rounds().get(last := self.last_round()) != 6:
             self.assertLess(fault_case.time.monotonic(), deadline, f"seed {self.seed}: {self.rounds()}\n{self.all_said()}")
@@ -207,7 +207,7 @@ class Random(HaCase):
     def harm_candidate(self, index):
         self.candidates[index].kill()
         self.candidates[index].wait()
-        if self.random.random() < 0.5:  # it comes back before its lease is over, or after
+        if self.random.random() < 0.5:  # starts it again before its lease is over, or after
             self.pause()
         else:
             self.await_leader(3 - index)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--recovery=inplace: workers whose peer was killed go on as they are (docs/inplace.md), and the job has the
-one right result. DDPRUN_FAULT_KILLS=N: how many jobs get a kill at a random moment (12)."""
+"""Tests --recovery=inplace: workers whose peer was killed go on in their processes (docs/inplace.md), and the job has
+the one right result. DDPRUN_FAULT_KILLS=N: how many jobs get a kill at a random moment (12)."""
 import json
 import os
 import random
@@ -22,7 +22,7 @@ PEER_LOST = 144  # docs/internals/agent-socket.md: the word's offset
 
 
 def result_of(history, num_samples):
-    """The weight at the end. `history` has (position, world size) of each begin of the ranks, first or after a loss."""
+    """Returns the expected weight at the end. `history`: (position, world size) at the begin and after each loss."""
     weights = {0: 1}
     for (begin, world), (end, _) in zip(history, [*history[1:], (num_samples, 0)]):
         position, weight = begin, weights[begin]
@@ -120,7 +120,7 @@ class OneKill(InPlace):
 
 
 class Nccl(InPlace):
-    """Communicators over a fake of NCCL. It shows nothing of a dead peer, as NCCL; the agent tells of it."""
+    """Communicators use a fake NCCL. Like NCCL, it doesn't report a dead peer; the agent does."""
 
     def test_the_others_go_on_until_one_is_left(self):
         job = self.begin("nccl")
@@ -145,7 +145,7 @@ class Nccl(InPlace):
 
 
 class Doubt(InPlace):
-    """The job restarts, as without the option."""
+    """In these cases the job restarts, as without the option."""
 
     def restarts(self, *more, reason, flags=()):
         job = self.begin(*more, flags=flags)
@@ -160,7 +160,7 @@ class Doubt(InPlace):
         self.assertEqual(self.rounds(), [(1, 3, False), (2, 3, False)])
 
     def test_a_program_that_never_offered(self):
-        # Quick workers have ended by themselves, as such programs do when a peer is lost.
+        # Quick workers have already ended by themselves, as such programs do after the loss of a peer.
         self.restarts("mute", reason=r"can't go on in place: (rank \d \(pid \d+\) has not offered it|none is left on "
                                      r"this node|rank \d has ended, too)")
 
@@ -214,8 +214,8 @@ class TwoNodes(InPlace):
         self.assertEqual([world for _, _, world, _ in self.check_result(done)], [4, 3])
 
 
-# A worker that speaks to its agent without the SDK (docs/agent-socket.md). Rank 3 is killed, and the others ask to go
-# on. Rank 1 takes that back when its own node keeps it and the other node doesn't yet.
+# A worker that speaks to its agent without the SDK (docs/agent-socket.md). Rank 3 is killed, and the others offer to go
+# on. Rank 1 withdraws its offer when its own node has accepted it and the other node has not yet.
 TAKES_IT_BACK = f"""
 import json, mmap, os, signal, socket, struct, sys, time
 meet, rank, number = sys.argv[1], int(os.environ["RANK"]), int(os.environ["DDPRUN_ROUND"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of networks: links that are down or silent in one direction, delay, loss, no name service."""
+"""Tests faults of networks: links that are down or silent in one direction, delay, loss, no name service."""
 import contextlib
 import os
 import re
@@ -28,7 +28,7 @@ class Network(fault_case.FaultCase):
                 for index in (1, 2)]
 
     def lose_rank_0_by(self, *flags, **faults):
-        """The cable of rank 0's host gets these faults, for ever. The other host must go on."""
+        """Gives the cable of rank 0's host these faults for ever. Checks that the other host goes on."""
         first, second = self.begin("1:2", *flags, program=[fault_case.WORKER, self.meet, "deaf"])
         self.await_round(world=4)
         before = self.last_round()
@@ -48,7 +48,7 @@ class Network(fault_case.FaultCase):
 
     def rank_0_is_on(self, index):
         for pid in self.named(index, "steady_worker"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:  # it may end meanwhile
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:  # the process may have ended
                 if b"RANK=0" in f.read().split(b"\0"):
                     return True
         return False
@@ -89,13 +89,13 @@ class Network(fault_case.FaultCase):
         agents = [self.agent(index, *flags) for index in (1, 2)]
         self.await_round(world=4)
         self.hosts[1].cable.set(cut_to_host=True, cut_from_host=True)
-        # 69: it lost the rendezvous for good, 4 s after it noticed the silence. 75: the other node was lost.
+        # 69: the agent lost the rendezvous for good, 4 s after it noticed the silence. 75: the other node was lost.
         self.check_end(agents[0], {69}, "lost the rendezvous for good", FENCED_WITHIN + 4 + PATIENCE)
         self.check_end(agents[1], {75}, "node1.* was lost: nothing was heard of it for 1500 ms")
         self.check_clean(self.rendezvous)
 
     def survives(self, num_kills, world, *flags):
-        """Rounds form, fail and form again over bad cables, with no node given up."""
+        """Checks that rounds form, fail and form again over bad cables, and that no node is given up."""
         patience = 3 * PATIENCE
         agents = self.begin("2", "--max-node-losses=0", *flags)
         self.await_round(world=world, seconds=patience)
@@ -119,7 +119,7 @@ class Network(fault_case.FaultCase):
         self.survives(3, 4, "--keep-alive-timeout=5")
 
     def ended_apart_ms(self):
-        """The time between both ends, by the clock that both hosts share."""
+        """Returns the milliseconds between both workers' ends, by the clock that the hosts share."""
         ended = []
         for index in (2, 1):
             with open(f"{self.meet}/end.node{index}") as file:
@@ -127,7 +127,7 @@ class Network(fault_case.FaultCase):
         return (ended[1] - ended[0]) / 1e6
 
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
-        # Host 1's worker fails 100 ms after host 2's, but host 2's message is on its way for 1 s.
+        # Host 1's worker fails 100 ms after host 2's, but host 2's message takes 1 s.
         self.hosts[2].cable.set(delay=0.3)
         go = os.path.join(self.meet, "go")
         script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '
@@ -138,7 +138,7 @@ class Network(fault_case.FaultCase):
         agents = [self.agent(index, "--nnodes=2", "--no-python", program=["sh", "-c", script])
                   for index in (1, 2)]
         wait_until(lambda: all(os.path.exists(f"{self.meet}/up.node{i}") for i in (1, 2)), "both run")
-        self.hosts[2].cable.set(delay=1)  # not before, because the meeting takes some 20 round trips
+        self.hosts[2].cable.set(delay=1)  # only now, because the workers' meeting takes some 20 round trips
         time.sleep(0.5)
         open(go, "w").close()
         for agent in agents:
@@ -152,7 +152,7 @@ class Network(fault_case.FaultCase):
 
 
 class NoNameService(fault_case.FaultCase):
-    """Every host's resolver asks a name server that doesn't answer. Its patience is longer than any wait of ddprun's."""
+    """Every host's resolver asks a name server that doesn't answer. Its timeout is longer than any of ddprun's."""
 
     num_hosts = 2
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of a launcher: it stands still, is told to stop while it starts workers, or its wall clock jumps."""
+"""Tests faults of a launcher: it is paused, gets SIGTERM while it starts workers, or its wall clock jumps."""
 import glob
 import os
 import signal
@@ -21,7 +21,7 @@ class StoppedAgent(fault_case.FaultCase):
                  f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=1.5")
         deaf = [fault_case.WORKER, self.meet, "deaf"]
         first = self.agent(1, *flags, program=deaf)
-        self.await_round(world=2)  # makes sure that it is rank 0
+        self.await_round(world=2)  # makes sure that this host has rank 0
         second = self.agent(2, *flags, program=deaf)
         wait_until(lambda: "comes in with the next round" in self.output_of(second), "the second node waits")
         self.kill(self.named(1, "steady_worker")[0])
@@ -64,9 +64,9 @@ class SignalDuringStart(fault_case.FaultCase):
                 time.sleep(self.random.uniform(0, 0.15))
                 index = self.random.randrange(2)
                 agents[index].terminate()
-                # −15: its handlers were not installed yet. 143: it ended by itself.
+                # −15: its signal handlers were not installed yet. 143: it handled the signal.
                 self.check_end(agents[index], {-signal.SIGTERM, 128 + signal.SIGTERM})
-                # 143: it was told which node left and why. 69, 75: it was alone from the begin.
+                # 143: the agent was told which node left and why. 69, 75: it was alone from the begin.
                 self.check_end(agents[1 - index], {128 + signal.SIGTERM, 69, 75}, seconds=3 + PATIENCE)
                 self.check_clean()
 
@@ -100,7 +100,7 @@ class ClockJump(fault_case.FaultCase):
         self.finish_job()
         for agent in agents:
             self.check_end(agent, {0})
-        for host in self.hosts:  # libfaketime's own files, left by processes that were killed
+        for host in self.hosts:  # killed processes leave libfaketime's files
             host.run(["sh", "-c", "rm -f /dev/shm/faketime_* /dev/shm/sem.faketime_*"], timeout=10)
         self.check_clean()
 

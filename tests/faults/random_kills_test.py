@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL for workers, wardens, agents and ddprund at random moments. DDPRUN_FAULT_KILLS=N: how many (15)."""
+"""Kills workers, wardens, agents and ddprund by SIGKILL at random moments. DDPRUN_FAULT_KILLS=N: how many (15)."""
 import os
 
 import fault_case
@@ -16,7 +16,7 @@ class OneLongJob(fault_case.FaultCase):
 
     flags = ("--nnodes=1:3", "--nproc_per_node=2", "--max-restarts=100000", "--max-node-losses=100000",
              "--max-restart-delay=0", "--on-join=restart",
-             # is_host=0: a node that begins while ddprund is away would otherwise serve in its place.
+             # is_host=0: otherwise a node that starts while ddprund is down would serve the rendezvous itself.
              "--rdzv-conf=last_call_timeout=0.05,is_host=0")
 
     def test_goes_through_kills_at_random_moments(self):
@@ -49,8 +49,7 @@ class OneLongJob(fault_case.FaultCase):
                 self.assertIsNone(agent.poll(), f"seed {self.seed}: {host.name} gave up\n"
                                   f"{self.output_of(agent) if agent.poll() is not None else ''}")
             self.check_one_rank_0()
-        # The node that came back last may have to wait for 30 s. After a restart for it that was in vain, it waits for
-        # 60 s.
+        # The node that came back last may have to wait for 30 s, or for 60 s after a failed restart for it.
         self.await_round(after=self.last_round() - 1, world=6, seconds=60 + PATIENCE)
         self.finish_job()
         for agent in agents:
@@ -66,7 +65,7 @@ class ManyShortJobs(fault_case.FaultCase):
 
     num_hosts = 2
     rendezvous_timeout = 3
-    longest_wait = 0.2  # counted from the start; the workers run after some 50 ms
+    longest_wait = 0.2  # seconds from the start to the kill; the workers run after some 50 ms
 
     def test_each_goes_on_or_ends_with_its_cause(self):
         for number in range(KILLS - KILLS // 2):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input gives one clear line each and the documented exit code, without a stack trace or a hang."""
+"""Tests that each bad input gives one clear line and the documented exit code, without a stack trace or a hang."""
 import os
 import socket
 import subprocess
@@ -13,7 +13,7 @@ import seccomp
 
 class BadInput(harness.Case):
     def refused(self, *args, code=2, **more):
-        """The one line that ddprun prints."""
+        """Runs ddprun, which must refuse. Returns the one line that it prints."""
         done = self.ddprun(*args, timeout=20, code=code, **more)
         self.assertEqual(done.stdout, "", done.text)
         self.assertNotIn("terminate called", done.stderr)
@@ -42,7 +42,7 @@ class BadInput(harness.Case):
         endpoint = f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}"
         flags = ["--nnodes=2", endpoint, "--rdzv-id=job", "--local-addr=127.0.0.1"]
         first = self.start(*flags, "true")
-        first.stderr.readline()  # reads the line that it waits for the other node
+        first.stderr.readline()  # its line about waiting for the other node
         done = self.ddprun(*flags, "--hang-action=report", "true", code=2)
         first.terminate()
         return done.stderr
@@ -61,7 +61,7 @@ class BadInput(harness.Case):
         shared = self.scratch()
         planted = os.path.join(shared, f"ddprun-{os.geteuid()}")
         os.mkdir(planted, 0o777)
-        os.chmod(planted, 0o777)  # if this were no error, anybody could take the token away
+        os.chmod(planted, 0o777)  # without an error, any user could remove the token
         line = self.refused("true", DDPRUN_SHARED_DIR=shared, **step)
         self.assertIn(f"{planted}: others may change it: chmod 700 it. Mend that, or give --token-file", line)
 
@@ -241,7 +241,7 @@ class BadInput(harness.Case):
             self.assertRegex(done.stderr, f"(?m)^ddprun: .*{flag}")
 
     def test_no_endpoint_shows_the_line_to_paste_at_once(self):
-        """It takes about as long as --version, so it waits for nothing."""
+        """ddprun takes about as long as for --version, so it waits for nothing."""
         def seconds(*arguments):
             begin = time.monotonic()
             return self.ddprun(*arguments), time.monotonic() - begin
@@ -259,7 +259,7 @@ class BadInput(harness.Case):
             self.assertIn(f"{host}:29400", line)
             self.assertRegex(line, r"as in --rdzv-endpoint=\S+:29400$")
             port = harness.free_port()
-            done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # one node, as torchrun would
+            done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # the job has one node, as with torchrun
             self.assertEqual(done.returncode, 0, done.text)
 
     def test_a_lack_of_loopback_is_said_at_once(self):
@@ -330,12 +330,12 @@ class BadInput(harness.Case):
             foreign.settimeout(20)
             port = foreign.getsockname()[1]
             process = self.start("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
-            asking, _ = foreign.accept()  # the question who is there
+            asking, _ = foreign.accept()  # ddprun's question about the server
         asking.close()
         self.assertIn("waiting for nodes: 1 of 2", process.stderr.readline())
 
     def test_a_rendezvous_that_dies_after_it_was_asked_is_succeeded(self):
-        """The server says its name, and is gone. The node that owns the address then serves by itself."""
+        """The server says its name, then ends. The node that owns the address then serves the rendezvous itself."""
         with socket.create_server(("127.0.0.1", 0)) as foreign:
             foreign.settimeout(20)
             port = foreign.getsockname()[1]
@@ -354,7 +354,7 @@ class BadInput(harness.Case):
         """The earlier job's rendezvous ends with it, when its workers' store is unused."""
         port = harness.free_port()
         flags = ["--nnodes=1", f"--rdzv-endpoint=127.0.0.1:{port}", "--shutdown-timeout=3"]
-        # A node of another job that waits there already.
+        # A node of another job already waits at this port.
         early = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=next", "true"]
         go = os.path.join(self.scratch(), "go")
         first = self.start(*flags, "--rdzv-id=first", "sh", "-c",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bad luck: events in a job that its user did not ask for, and the messages to the user."""
+"""Tests bad luck: events in a job that its user did not cause, and the messages about them."""
 import os
 import pty
 import re
@@ -17,7 +17,7 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
 class Nodes(harness.Case):
-    """Two ddprun whose command lines should be alike."""
+    """Tests with two ddprun whose command lines differ, though they should be equal."""
 
     def setUp(self):
         self.port = harness.free_port()
@@ -76,7 +76,7 @@ class Nodes(harness.Case):
 
 
 class Surroundings(harness.Case):
-    """Faults of the place where ddprun is started."""
+    """Faults of the environment in which ddprun is started."""
 
     def test_a_warden_that_is_missing_is_said_before_anything_begins(self):
         alone = shutil.copy(harness.DDPRUN, self.scratch())
@@ -97,7 +97,7 @@ class Surroundings(harness.Case):
         del environment["XDG_CONFIG_HOME"]
         done = subprocess.run([*NOBODY, harness.DDPRUN, *arguments], env=environment, cwd="/", text=True,
                               capture_output=True, timeout=20)
-        self.assertEqual(done.returncode, 69, done.stderr)  # it went on, and looked for the rendezvous
+        self.assertEqual(done.returncode, 69, done.stderr)  # ddprun went on, and looked for the rendezvous
         del arguments[1:3]
         done = subprocess.run([*NOBODY, harness.DDPRUN, *arguments], env=environment, cwd="/", text=True,
                               capture_output=True, timeout=20)
@@ -177,7 +177,7 @@ class Workers(harness.Case):
                 "    if os.fork() == 0:\n"
                 "        open('pid' + os.environ['RANK'], 'w').write(str(os.getpid()))\n"
                 "        os.rename('pid' + os.environ['RANK'], 'ready' + os.environ['RANK'])\n"
-                "        time.sleep(600)\n"  # it holds the worker's stdout and stderr
+                "        time.sleep(600)\n"  # this process holds the worker's stdout and stderr
                 "    os._exit(0)\n"
                 "while not os.path.exists('ready' + os.environ['RANK']): time.sleep(0.01)\n"
                 "print('done')\n")
@@ -193,7 +193,7 @@ class Workers(harness.Case):
                     os.unlink(os.path.join(folder, name))
 
     def test_a_program_removed_between_two_rounds_is_named(self):
-        """A failure that no restart can mend also costs no restart."""
+        """A failure that no restart can repair causes no restart."""
         for ends, code, why in (("rm", 127, "No such file or directory"), ("chmod 000", 126, "Permission denied")):
             with self.subTest(ends):
                 if ends == "chmod 000" and os.geteuid() == 0:
@@ -206,7 +206,7 @@ class Workers(harness.Case):
 
 class Shell(harness.Case):
     def test_stopped_with_control_z_and_continued_in_the_foreground(self):
-        """The same as typed: the shell's job control, a terminal, a worker that asks for a line afterwards."""
+        """Tests as if typed: with a shell's job control, a terminal, and a worker that asks for a line afterwards."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""configs/grafana/ddprun.json: its panels, their queries to Prometheus, and the metrics in these."""
+"""Reads configs/grafana/ddprun.json: its panels, their queries to Prometheus, and the queries' metrics."""
 import json
 import os
 import re
@@ -18,7 +18,7 @@ class Dashboard:
         self.variables = {each["name"]: each for each in self.all["templating"]["list"]}
 
     def expressions(self, variable=""):
-        """(title, PromQL) of each query, with a value for each variable. With `variable`: only queries that have it."""
+        """Returns (title, PromQL) of each query, with variables filled in. `variable`: only queries that have it."""
         return [(panel["title"], self.filled(target["expr"])) for panel in self.panels
                 for target in panel.get("targets", []) if variable in target["expr"]]
 
@@ -28,7 +28,7 @@ class Dashboard:
         return re.sub(r"\$(\w+)", lambda found: ".+" if found.group(1) in self.variables else found.group(0), expression)
 
     def problems(self):
-        """The things that Grafana would show wrongly, or not at all."""
+        """Returns the mistakes because of which Grafana would show something wrongly, or not at all."""
         found, ids, taken = [], [panel["id"] for panel in self.panels], set()
         if len(set(ids)) < len(ids):
             found.append("two panels have one id")
@@ -48,11 +48,11 @@ class Dashboard:
 
 
 def names_in(expression):
-    """The metrics of a PromQL expression."""
+    """Returns the metrics of a PromQL expression."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\bby \([^)]*\)', "", expression)
     return set(re.findall(r"\b(?:ddprun|process)_\w+", bare))
 
 
 def names_on(page):
-    """The metrics of a page in text format."""
+    """Returns the metrics of a page in text format."""
     return {re.match(r"\w+", line).group() for line in page.splitlines() if line and not line.startswith("#")}

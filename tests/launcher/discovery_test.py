@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprun --nnodes=2 --nproc_per_node=2 PROGRAM`, as typed on two hosts, finds its rendezvous in each
+"""Tests that `ddprun --nnodes=2 --nproc_per_node=2 PROGRAM`, typed on two hosts, finds its rendezvous in each
 of the ways of docs/launcher.md: flags, environment, Slurm's step variables, configuration files."""
 import os
 import subprocess
@@ -14,7 +14,7 @@ class Daemon:
     """Tests with `self.hosts`: a cluster has a ddprund, and an /etc that names it."""
 
     def serve(self):
-        """A ddprund on the first host, for all tests."""
+        """Starts a ddprund on the first host, for all tests."""
         listen = f"{self.hosts[0].address}:29400"
         daemon = self.hosts[0].popen([harness.DDPRUND, "--insecure", "--listen", listen], stderr=subprocess.PIPE,
                                      env=harness.environment(), text=True)
@@ -86,7 +86,7 @@ class Discovery(Daemon, harness.HostsCase):
         folder = self.scratch()
         self.write(folder, "ddprun/ddprun.toml", f'rdzv_endpoint = "{listen}"\n')
         self.check_whole(self.typed(XDG_CONFIG_HOME=folder))
-        self.check_whole(self.typed(XDG_CONFIG_HOME=folder))  # the daemon serves one job after the other
+        self.check_whole(self.typed(XDG_CONFIG_HOME=folder))  # the daemon serves a further job
 
     def test_user_file_with_hosts(self):
         folder = self.scratch()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--dry-run leaves no trace. Its text is what a worker of the same command line gets."""
+"""Tests --dry-run: it leaves no trace, and its text is what a worker of the same command line gets."""
 import glob
 import json
 import os
@@ -28,7 +28,7 @@ SLOW = bool(os.environ.get("DDPRUN_SANITIZE"))
 
 
 def pattern_of(text):
-    """A pattern of the text. A place in <…> is decided later, and matches anything."""
+    """Returns a pattern that matches the text. A part in <…> is decided later, and matches anything."""
     return re.compile("".join(".+" if part.startswith("<") else re.escape(part)
                               for part in re.split(r"(<[^>]*>)", text)), re.S)
 
@@ -51,7 +51,7 @@ def is_release():
 
 class DryRunCase(harness.Case):
     def said(self, *args, **more):
-        """The JSON document of --dry-run."""
+        """Returns the JSON document of --dry-run."""
         done = self.ddprun("--dry-run", "--json", *args, code=0, **more)
         self.assertEqual(done.stdout.count("\n"), 1, done.text)
         self.assertRegex(done.stdout, r'"max-restarts":\d+,')
@@ -85,7 +85,7 @@ class DryRunCase(harness.Case):
             self.assertTrue(glob.glob(re.sub("<[^>]*>", "*", file)), file)
 
     def check(self, document, seen, **more):
-        """`seen`: the directory into which the workers of the document's nodes wrote what they got."""
+        """Compares the document with `seen`, the directory into which its nodes' workers wrote what they got."""
         inherited = harness.environment(**more)
         num_workers = 0
         for node in document["nodes"]:
@@ -100,7 +100,7 @@ class DryRunCase(harness.Case):
 
 
 class Same(DryRunCase):
-    """Compares the same command line, run and not run."""
+    """Compares a dry run and a real run of the same command line."""
 
     def compare(self, *flags, arguments=(), program=None, ddprun=harness.DDPRUN, **more):
         seen = self.scratch()
@@ -404,7 +404,7 @@ class Traces(DryRunCase):
 
 class Speed(DryRunCase):
     def test_a_thousand_hosts_take_no_time(self):
-        limit = 0.3 if is_release() else 20 if SLOW else 3  # of CPU time, because there is nothing to wait for
+        limit = 0.3 if is_release() else 20 if SLOW else 3  # seconds of CPU time, because ddprun waits for nothing
         for flags in ([], ["--json"]):
             times = []
             for _ in range(3):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose nodes change: lost, replaced by spares, excluded, late."""
+"""Tests jobs whose nodes change: nodes are lost, replaced by spares, excluded, or late."""
 import ctypes
 import os
 import re
@@ -14,7 +14,7 @@ import netns
 PORT = 29400
 PTRACE_SEIZE = 0x4206
 
-# Goes on in the first round, and ends well in later rounds.
+# A worker that runs on in the first round, and succeeds in later rounds.
 ONE_ROUND = harness.SHOW + '; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600'
 
 
@@ -55,12 +55,12 @@ class Elastic(harness.HostsCase):
         workers = harness.parse_shown(done[1].stdout)
         self.assertEqual([(w["round"], w["rank"], w["restart"]) for w in workers], [("2", "1", "1")],
                          self.transcript)
-        self.assertIn("node1", done[0].stderr)  # the loss of this node was the reason
+        self.assertIn("node1", done[0].stderr)  # the reason is the loss of this node
         for each in done:
             self.assertRegex(each.stderr, r"2 rounds; workers ran [\d.]+ s of [\d.]+ s \([\d.]+ %\); lost: ")
 
     def spare_takes_over(self, *program, code=0):
-        """The output of the spare in a job whose other node is lost after the spare is ready."""
+        """Runs a job that loses a node once its spare is ready. Returns the spare's output."""
         flags = ["--nnodes=2", "--spares=1", "--prewarm", "--nproc-per-node=2", *program]
         first = self.agent(0, *flags)
         self.await_line(first, "waiting for nodes")
@@ -144,7 +144,7 @@ class Elastic(harness.HostsCase):
         out, err = self.spare_takes_over(
             "sh", "-c", 'echo "place: ${RANK:?no rank}"; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600')
         self.assertEqual(sorted(re.findall(r"place: (\d)", out)), ["2", "3"], self.transcript)
-        self.assertEqual(err.count("--prewarm: "), 0)  # it was said once, and the test has read that
+        self.assertEqual(err.count("--prewarm: "), 0)  # it was printed once, and the test has read that line
 
     def test_the_job_goes_on_at_once_with_min_nodes_left_and_says_so(self):
         flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
@@ -172,7 +172,7 @@ class Elastic(harness.HostsCase):
                       "other: --rdzv-endpoint=a,b, docs/ha.md); can't reach the rendezvous at ", done.stderr)
 
     def signalled(self, index):
-        """One of two nodes gets SIGTERM, and one would be enough. Returns how they end. The first one serves the rendezvous."""
+        """Sends SIGTERM to one of two nodes; one is enough. Returns how they end. The first serves the rendezvous."""
         flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
         nodes = [self.agent(0, *flags), self.agent(1, *flags)]
         for node in nodes:
@@ -208,7 +208,7 @@ class Elastic(harness.HostsCase):
         self.assertIn("--on-join=restart", done[0].stderr)
 
     def excluded_owner(self, endpoint, *flags):
-        """The node that serves the rendezvous is excluded. The others go on for longer than a farewell lasts."""
+        """Excludes the node that serves the rendezvous. The others go on for longer than a farewell lasts."""
         spare_is_there = os.path.join(self.scratch(), "spare")
         program = (harness.SHOW + f'; if [ "$(hostname)" = node0 ]; then until [ -e {spare_is_there} ]; '
                    'do sleep 0.01; done; exit 7; fi; [ "$DDPRUN_ROUND" = 1 ] && exec sleep 600; sleep 12')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun with several endpoints of one rendezvous. It finds the leader behind dead, standby and mute endpoints. A
-rendezvous that moves to another endpoint goes on with its jobs. No node serves by itself."""
+"""Tests ddprun with several endpoints of one rendezvous. It finds the leader behind dead, standby and silent endpoints.
+A rendezvous that moves to another endpoint goes on with its jobs. No node serves the rendezvous itself."""
 import glob
 import http.server
 import json
@@ -27,7 +27,7 @@ class Endpoints(harness.Case):
         return f"127.0.0.1:{harness.free_port()}"
 
     def standby(self, leader=""):
-        """A standby's endpoint, and the paths of the requests that it got."""
+        """Starts a fake standby. Returns its endpoint, and the list of its requests' paths."""
         asked = []
 
         class Standby(http.server.BaseHTTPRequestHandler):
@@ -48,7 +48,7 @@ class Endpoints(harness.Case):
         return f"127.0.0.1:{server.server_port}", asked
 
     def mute(self, drops):
-        """A listener that is silent. `drops`: its queue is full, so it takes no connection."""
+        """Returns the endpoint of a silent listener. `drops`: its queue is full, so it takes no connection."""
         listener = socket.socket()
         self.addCleanup(listener.close)
         listener.bind(("127.0.0.1", 0))
@@ -61,7 +61,7 @@ class Endpoints(harness.Case):
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
     def runs_at(self, *endpoints):
-        """Starts a job of two nodes."""
+        """Checks that a job of two nodes runs at these endpoints."""
         nodes = [self.start(at(*endpoints), "--nnodes=2", "--rdzv-id=job", "--rendezvous-timeout=30", *SHOW)
                  for _ in range(2)]
         shown = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job on two hosts. The report of both names the operation, and the ranks that are missing from it."""
+"""Runs a job on two hosts. Each host's report names the operation, and the ranks that are missing from it."""
 import glob
 import json
 import os
@@ -52,7 +52,7 @@ class TwoHosts(harness.HostsCase):
             self.assertIn("the first failure was rank 3", each.stderr)
             self.assertRegex(each.stderr, r"operation  ?rank 3 never came to " + OPERATION + r"; ranks 0–2 wait in it for \d\.\d s")
         # Every rank was asked for its record, also the one that hangs. The others may write another one when they are
-        # stopped, because the first that goes is a lost peer for them.
+        # stopped, because the first rank that ends is a lost peer for them.
         records = {}
         for record in self.records().values():
             operation = record["operations"][-1]

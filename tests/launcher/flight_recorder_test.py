@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that part in the middle of a job. The report names the operation and the ranks that are missing from it. Every
-rank leaves its last operations as a file."""
+"""Tests jobs in which a rank misses an operation. The report names the operation and the missing ranks. Every rank
+leaves its last operations as a file."""
 import glob
 import json
 import os
@@ -28,7 +28,7 @@ class Recorder(harness.Case):
             return json.load(f)["first_failure"]
 
     def records(self):
-        """The records by rank. A file that is no JSON fails the test."""
+        """Returns the records by rank. A file that is no JSON fails the test."""
         found = {}
         for path in glob.glob(f"{self.logs}/**/*flight_recorder.json", recursive=True):
             with open(path) as f:
@@ -82,7 +82,7 @@ class Recorder(harness.Case):
         self.assertEqual(done.returncode, 3, self.transcript)
         self.assertLess(time.monotonic() - begun, 30)
         self.assertIn("local rank 1 did not write its flight recorder within 2000 ms", done.stderr)
-        self.assertIn(0, self.records())  # the other rank may have written its own record when it was continued to end
+        self.assertIn(0, self.records())  # the other rank may have written its record when it was stopped
 
     def test_a_killed_rank_was_in_no_operation(self):
         done = self.run_job("kill")

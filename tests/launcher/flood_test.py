@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of strangers connect and never say who they are. Jobs run on, others join at once, and the daemon's memory
-and descriptors stay bounded."""
+"""Thousands of clients connect and never identify themselves. Jobs run on, other nodes join at once, and the daemon's
+memory and descriptors stay bounded."""
 import itertools
 import os
 import re
@@ -26,7 +26,7 @@ UPGRADE = (b"GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n
 
 
 def hello():
-    """The bytes of a whole ClientHello."""
+    """Returns the bytes of a whole ClientHello."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     out = ssl.MemoryBIO()
     try:
@@ -41,7 +41,7 @@ TLS = [b"", b"\x16\x03", hello(), b"\x16\x03\x01\x3f\xff" + b"\x01" * 16_000]
 
 
 class Flood:
-    """Connections that stay half open. Within `with`, 1,000 of them a second are replaced, one after the other."""
+    """Connections that never complete a request. Within `with`, 1,000 of them a second are replaced, one by one."""
 
     def __init__(self, port, sayings):
         self.port, self.sayings = port, itertools.cycle(sayings)
@@ -52,7 +52,7 @@ class Flood:
 
     def one(self):
         connection = socket.socket()
-        # close() then leaves no TIME_WAIT.
+        # With this, close() leaves no socket in TIME_WAIT.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         connection.settimeout(10)
         connection.bind((next(self.addresses), 0))
@@ -75,7 +75,7 @@ class Flood:
             try:
                 self.connections[i] = self.one()
             except OSError:
-                pass  # the daemon takes none for a moment, so this one is tried again later
+                pass  # the daemon accepts none for a moment, so this one is tried again later
 
     def __enter__(self):
         self.thread.start()
@@ -90,8 +90,8 @@ class Flood:
 
 
 def trickle(ports_and_sayings, most_seconds):
-    """Makes connections that say the first part at once. If that is a whole request, they read the answer. Then they
-    say one byte of the second part each 0.2 s. Returns the seconds after which each was closed, if it was."""
+    """Makes connections that send the first part at once. If that is a whole request, they read the answer. Then they
+    send one byte of the second part each 0.2 s. Returns the seconds after which each was closed, if it was."""
     began = time.monotonic()
     rest, ended = {}, {}
     for name, port, first, then in ports_and_sayings:
@@ -176,7 +176,7 @@ class FloodTest(harness.Case):
         flood.make(self.num)
         took, descriptors = [], []
         with flood:
-            for i in range(5):  # the first job comes behind connections that are not accepted yet
+            for i in range(5):  # before the first job some connections wait to be accepted
                 took.append(self.timed(f"meanwhile{i}", port, security))
                 descriptors.append(self.num_descriptors())
         growth = self.resident() - resident
@@ -185,7 +185,7 @@ class FloodTest(harness.Case):
               f"{', '.join(f'{each:.3f}' for each in took)} s", flush=True)
         self.assertLess(sorted(took)[len(took) // 2], WITHIN)
         self.assertLessEqual(max(descriptors), most_descriptors)
-        if not SANITIZED:  # a sanitizer's memory is not the product's
+        if not SANITIZED:  # a sanitizer needs memory itself
             self.assertLess(growth, MOST_GROWTH)
         self.write(place, "go", "")
         done = self.finish(before, code=0)
@@ -221,7 +221,7 @@ class FloodTest(harness.Case):
                         ("a proof", port, UPGRADE, b"\x81\xfe\x04\0mask" + b"x" * 1000),
                         ("a hello", over_tls, b"", hello())), 16)
         self.assertEqual(sorted(took), ["a body", "a hello", "a proof", "a request"], (took, self.said(), tls_said()))
-        for name, seconds in took.items():  # each part has 10 s, whenever its last byte came
+        for name, seconds in took.items():  # each part has 10 s, independent of when its last byte came
             self.assertGreater(seconds, 9, name)
         for said, line in ((self.said, "waited 10000 ms for a request"), (self.said, "no proof of the token in 10000 ms"),
                            (tls_said, "waited 10000 ms for the TLS handshake")):
@@ -234,7 +234,7 @@ class FloodTest(harness.Case):
                 self.check_too_large(b"", b"GET /healthz HTTP/1.1\r\n" + fields, "header limit")
 
     def test_a_body_or_a_first_message_that_is_too_large_is_closed_at_once_and_is_in_no_memory(self):
-        """The message claims 1 GiB, or 2⁶² bytes. A megabyte of it comes."""
+        """The message claims 1 GiB, or 2⁶² bytes. Only a megabyte of it is sent."""
         post, some, token = b"POST /v1/jobs HTTP/1.1\r\n", b"x" * (1 << 20), [f"--token-file={self.token_file}"]
         frames = [first + struct.pack(">Q", 1 << 62) + b"mask" + some for first in (b"\x81\xff", b"\x82\xff")]
         for first, then, said, flags in (
@@ -247,7 +247,7 @@ class FloodTest(harness.Case):
                 self.check_too_large(first, then, said, flags)
 
     def check_too_large(self, first, then, said, flags=None):
-        """If there is a `first`, it is answered before `then` comes."""
+        """Sends `first`, if any, and reads its answer. Then sends `then`, which must be refused with `said`."""
         port = self.serve(*([f"--token-file={self.token_file}"] if flags is None else flags))
 
         def closed_after(num):
@@ -271,7 +271,7 @@ class FloodTest(harness.Case):
                 connection.close()
             return time.monotonic() - began
 
-        closed_after(1)  # fills caches that are made once
+        closed_after(1)  # fills caches that are filled once
         resident = self.resident()
         self.assertLess(closed_after(8), 5)  # long before the deadline of 10 s
         if not SANITIZED:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that stop making progress, on two hosts of two workers each. They are found and named on every node, and the
+"""Tests ranks that stop making progress, on two hosts of two workers each. Every node finds and names them, and the
 job goes on. Other quiet ranks must not be taken for a hang."""
 import json
 import os
@@ -53,7 +53,7 @@ class Hang(harness.HostsCase):
             return int(f.read()) / 1e9
 
     def seconds_until_told(self):
-        """The time from the rank's last progress until each node's line about it."""
+        """Returns the seconds from the rank's last progress until each node's line about it."""
         stopped = self.await_stopped()
         self.told = [self.await_line(process, "hang: ") for process in self.running]
         return time.monotonic() - stopped
@@ -67,7 +67,7 @@ class Hang(harness.HostsCase):
         for line in self.told:
             self.assertRegex(line, self.PLACE % self.directory)
             self.assertIn("(the round ends when it lasts for 300 s)", line)
-        with open(os.path.join(self.directory, "part-07"), "wb") as f:  # the bytes that it waits for come after all
+        with open(os.path.join(self.directory, "part-07"), "wb") as f:  # the rank goes on once this file exists
             f.write(b"x")
         done = self.finish_job()
         self.check_went_well(done, 1, 80)
@@ -181,8 +181,8 @@ ddprun.phase("tear-down")
     def test_a_slow_rank_is_named_in_the_status_and_at_the_end(self):
         self.run_job("slow", rank=3)
         deadline = time.monotonic() + 30
-        # Each node tells of its ranks when it has seen enough of their steps. Until both have, two ranks are compared.
-        # On a busy machine another rank may be slow, too, for a while.
+        # Each node reports its ranks once it has seen enough of their steps. Until both nodes have reported, only two
+        # ranks are compared. On a busy machine another rank may be slow for a while, too.
         found = []
         while not (len(found) == 1 and "median of 4 ranks" in found[0]) and time.monotonic() < deadline:
             found = self.status().get("stragglers", [])
@@ -212,7 +212,7 @@ ddprun.phase("tear-down")
         return found and found.group(1).decode()
 
     def status(self):
-        """The job's entry in /v1/jobs; {} if there is none."""
+        """Returns the job's entry in /v1/jobs; {} if there is none."""
         ask = ("import sys,urllib.request as u; "
                f"print(u.urlopen('http://{self.hosts[0].address}:{PORT}/v1/jobs', timeout=5).read().decode())")
         done = self.hosts[0].run([harness.sys.executable, "-c", ask], capture_output=True, text=True)

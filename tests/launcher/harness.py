@@ -21,7 +21,7 @@ DDPRUND = os.path.join(BIN, "ddprund")
 DDPRUNCTL = os.path.join(BIN, "ddprunctl")
 TIMEOUT = 60
 
-# One line per worker: its place in the job, as "key=value" words.
+# A worker that prints one line: its place in the job, as "key=value" words.
 SHOW = ('echo "rank=$RANK local=$LOCAL_RANK group=$GROUP_RANK world=$WORLD_SIZE '
         'local_world=$LOCAL_WORLD_SIZE groups=$GROUP_WORLD_SIZE master=$MASTER_ADDR:$MASTER_PORT '
         'node=$DDPRUN_NODE_ADDR master_node=$DDPRUN_MASTER_NODE_ADDR '
@@ -33,7 +33,7 @@ MEET = (': >"$MEET/$DDPRUN_ROUND.$RANK"; '
 
 
 def environment(**more):
-    """This environment without variables that another launcher, a scheduler or a user's configuration may have set."""
+    """Returns this environment without variables of other launchers, schedulers or a user's configuration."""
     dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_",
                "DDPRUN_", "OMP_NUM_THREADS", "PYTHON_EXEC", "CUDA_VISIBLE_DEVICES")
     base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -41,7 +41,7 @@ def environment(**more):
 
 
 def parse_shown(text):
-    """SHOW's lines → a list of dictionaries, sorted by rank."""
+    """Returns SHOW's lines as a list of dictionaries, sorted by rank."""
     found = []
     for line in text.splitlines():
         if "rank=" in line and "local_world=" in line:
@@ -51,7 +51,7 @@ def parse_shown(text):
 
 
 def wait_until(condition, what, seconds=20):
-    """Polls for a state that no event tells: other processes' state."""
+    """Polls until `condition` holds. For states that no event reports, such as other processes' state."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -60,7 +60,7 @@ def wait_until(condition, what, seconds=20):
 
 
 def unread(pipe, most=16384):
-    """The end of the pipe's content at this moment, for people."""
+    """Returns the end of the pipe's current content, for messages."""
     if pipe.closed:
         return ""
     os.set_blocking(pipe.fileno(), False)
@@ -107,8 +107,8 @@ class Case(unittest.TestCase):
                    for test, _ in result.failures + result.errors)
 
     def finish(self, process, timeout=TIMEOUT, code=None):
-        """Waits for the end. Returns an object with returncode, stdout, stderr, and both together as text. `code`: the
-        exit status that it must have."""
+        """Waits for the process' end. Returns an object with returncode, stdout, stderr, and both together as text.
+        `code`: the exit status that it must have."""
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -139,8 +139,8 @@ class Case(unittest.TestCase):
         return self.finish(self.start(*args, program=DDPRUNCTL, **more), code=code)
 
     def await_line(self, process, *parts, stream="stderr"):
-        """The next line of its stderr, or of that stream, that has all `parts`. process.read keeps all lines that were
-        read."""
+        """Waits for a line of the process' stderr, or of `stream`, that has all `parts`, and returns it. process.read
+        keeps all lines that were read."""
         for line in getattr(process, stream):
             process.read[stream] += line
             if all(part in line for part in parts):
@@ -148,7 +148,7 @@ class Case(unittest.TestCase):
         self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}:\n{process.read[stream]}")
 
     def check_one_line(self, done, *parts, code=2):
-        """Checks that it ended with `code` and printed one line, which has all `parts`."""
+        """Checks that the process ended with `code` and printed one line, which has all `parts`."""
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (code, 1), done.text)
         for part in parts:
             self.assertIn(part, done.stderr)
@@ -174,7 +174,7 @@ class Case(unittest.TestCase):
     write = staticmethod(files.write)
 
     def certs(self, *hosts):
-        """A directory as make-certs makes it."""
+        """Returns a directory of certificates that make-certs has made."""
         place = os.path.join(self.scratch(), "certs")
         self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")), code=0)
         return place
@@ -188,7 +188,7 @@ class Case(unittest.TestCase):
         return [f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key"]
 
     def token(self, text="a token that is long enough", mode=0o600):
-        """The path of a new file for --token-file."""
+        """Returns the path of a new file for --token-file."""
         return self.write(self.scratch(), "token", text + "\n", mode)
 
 
@@ -205,7 +205,7 @@ class HostsCase(Case):
         """Checks that every rank ran once and that all agree. No rank was told a loopback address, except that of its
         node's store if it is `proxied`."""
         self.assertEqual([each.returncode for each in done], [0] * num_nodes, self.transcript)
-        self.assertNotIn("can join jobs", self.transcript)  # ddprund says this of its port
+        self.assertNotIn("can join jobs", self.transcript)  # ddprund's warning about its port
         workers = parse_shown("".join(each.stdout for each in done))
         world = num_nodes * per_node
         self.assertEqual([w["rank"] for w in workers], [str(r) for r in range(world)], self.transcript)

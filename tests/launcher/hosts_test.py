@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--hosts and --hostfile: one shell starts all nodes, over real sshds on hosts of their own."""
+"""Tests --hosts and --hostfile: one shell starts all nodes, over real sshds on hosts of their own."""
 import hashlib
 import json
 import os
@@ -18,14 +18,14 @@ import netns
 import sshd
 
 PORT = 2222
-# Arguments with everything that a shell gives a meaning.
+# Arguments with all characters that have a meaning in a shell.
 HOSTILE = ["", "a b", "'", '"', "$(touch pwned)", "`id`", "new\nline", "\\", "a;b|c&d>e", "*", "~", "-x", "--hosts=z",
            "${HOME}", "ümlaut", "\x01\x7f", "#no", "!!", "%s", "=", "{endpoint}"]
 SHOW_ARGV = "import json, os, sys; print('ARGV', json.dumps([os.environ['RANK'], sys.argv[1:], os.environ.get('ODD')]))"
 
 
 def command_lines(host):
-    """pid → words, for every process on the host."""
+    """Returns pid → words, for every process on the host."""
     found = {}
     for pid in host.pids():
         try:
@@ -60,7 +60,6 @@ class HostsCase(harness.Case):
     def launch(self, hosts, *args, on=0, config="ssh_config", **more):
         """Starts ddprun --hosts=… on one of the hosts, as a shell's job: in a process group of its own, which Ctrl-Z
         can stop."""
-        # As a shell's job: in a process group of its own, which Ctrl-Z can stop.
         return self.start(f"--hosts={hosts}", "--ssh=" + " ".join(self.keys.ssh_words(config)), *args,
                           host=self.hosts[on], preexec_fn=os.setpgrp, **more)
 
@@ -68,7 +67,7 @@ class HostsCase(harness.Case):
         return self.finish(self.launch(hosts, *args, **more), timeout, code)
 
     def jobs_processes(self, host):
-        """The processes that run there beside the listening sshd."""
+        """Returns the host's processes, except the listening sshd."""
         return {pid: words for pid, words in command_lines(host).items()
                 if words and "-D" not in words and not words[0].startswith("sshd:")}
 
@@ -161,7 +160,7 @@ class Jobs(HostsCase):
     def test_other_ways_than_ssh(self):
         ways = "".join(f"  {host.name}) shift; exec {' '.join(host.command([]))} \"$@\" ;;\n" for host in self.hosts)
         script = self.write(self.scratch(), "way.sh", f'#!/bin/sh\ncase "$1" in\n{ways}esac\n', 0o755)
-        # No ssh tells node1's address, so its name is used.
+        # No ssh reports node1's address, so its name is used.
         done = self.finish(self.start("--hosts=node[1,2]", f"--ssh={script} {{host}}", "sh", "-c", harness.SHOW))
         self.assertEqual(done.returncode, 0, done.text)
         workers = harness.parse_shown(done.stdout)
@@ -253,7 +252,7 @@ class Failures(HostsCase):
         self.await_quiet()
 
     def cut_connection(self, name):
-        """Kills the ssh that leads there, as the kernel or an administrator might."""
+        """Kills the ssh to that host, as the kernel or an administrator might."""
         client = next(pid for pid, words in command_lines(self.hosts[0]).items() if name in words)
         os.kill(client, signal.SIGKILL)
 
@@ -302,7 +301,7 @@ class Failures(HostsCase):
                 self.await_quiet()
 
     def test_a_cable_that_is_out_is_noticed_at_both_ends(self):
-        """No event tells of the fault, and the rendezvous is more patient than ssh's keep-alive."""
+        """No event reports the fault, and the rendezvous waits longer than ssh's keep-alive."""
         scratch = self.scratch()
         running = self.launch("node[0-2]", "--ssh-keep-alive=1", "--keep-alive-timeout=60", "sh", "-c",
                               f"trap 'echo >{scratch}/$RANK; exit 1' TERM; echo ready; while :; do sleep 0.1; done")
@@ -321,11 +320,11 @@ class Failures(HostsCase):
         running = self.launch("node[0-1]", "--ssh-keep-alive=0.5", "sh", "-c",
                               f"echo ready; until [ -e {go} ]; do sleep 0.1; done; echo done")
         self.await_lines(running.stdout, "ready", 2)
-        for stops in (True, False):  # first stopped as by Ctrl-Z, then not
+        for stops in (True, False):  # once stopped as by Ctrl-Z, once not
             if stops:
                 running.send_signal(signal.SIGTSTP)
                 harness.wait_until(lambda: state_of(running.pid) == "T", "it stands still")
-            time.sleep(2)  # four times the patience
+            time.sleep(2)  # four times the keep-alive time
             self.assertEqual(self.agents(self.hosts[1]), 1)
             running.send_signal(signal.SIGCONT)
         open(go, "w").close()
@@ -349,12 +348,12 @@ class Failures(HostsCase):
 
 
 class StandardInput(HostsCase):
-    """Standard input goes to global rank 0, as mpirun's users expect."""
+    """Tests standard input, which goes to global rank 0, as mpirun's users expect."""
     num_hosts = 2
     COUNT = 'echo "$RANK got $(sha256sum | cut -c1-64)"'
 
     def feed(self, hosts, *args, stdin, on=0, **more):
-        """The same as launch(), with a standard input."""
+        """Does the same as launch(), with a standard input."""
         process = self.hosts[on].popen(
             [harness.DDPRUN, f"--hosts={hosts}", "--ssh=" + " ".join(self.keys.ssh_words()), *args], text=True,
             env=harness.environment(**more), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -437,7 +436,7 @@ class StandardInput(HostsCase):
         self.await_lines(running.stdout, "[0] one in 1", 1)
         client = next(pid for pid, words in command_lines(self.hosts[1]).items() if "node0" in words)
         os.kill(client, signal.SIGKILL)
-        # Bytes that are sent to it before this line are lost with it.
+        # Bytes that are sent before this line are lost with the killed ssh.
         self.await_lines(running.stderr, "goes on without it", 1)
         running.stdin.write("two\n")
         running.stdin.flush()

@@ -10,9 +10,9 @@ import harness
 
 KEEP_ALIVE = 1  # seconds
 FROZEN = 3 * KEEP_ALIVE
-NUM_LINES = 300_000  # of each worker: more than the queue and the pipe hold
+NUM_LINES = 300_000  # lines of each worker: more than the queue and the pipe hold
 
-# Begins to write when the file system stands still. Ends when all lines are written.
+# A worker that begins to write when the file system is frozen, and ends when all lines are written.
 NOISY = ': >"$MEET/up.$RANK"; until [ -e "$MEET/go" ]; do sleep 0.01; done; seq 1 ' + str(NUM_LINES)
 QUIET = ': >"$MEET/up.$RANK"; until [ -e "$MEET/go" ]; do sleep 0.01; done; echo short; exit $CODE'
 
@@ -21,13 +21,13 @@ class HungLogDir(harness.HostsCase):
     def setUp(self):
         self.meet = self.scratch()
         self.disk = self.mount()
-        super().setUp()  # comes after mount(), because hosts see only earlier mounts
+        super().setUp()  # after mount(), because hosts see only earlier mounts
 
     def run_quietly(self, *argv):
         return subprocess.run(argv, timeout=20, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
     def mount(self):
-        """A small file system of the test's own that can be frozen."""
+        """Mounts a small file system for the test, which can be frozen. Returns its directory."""
         image, disk = os.path.join(self.scratch(), "image"), self.scratch()
         with open(image, "wb") as f:
             f.truncate(64 << 20)
@@ -72,7 +72,7 @@ class HungLogDir(harness.HostsCase):
         self.up(4)
         self.freeze()
         self.go()
-        time.sleep(FROZEN)  # nothing is written for this long, which the test is about
+        time.sleep(FROZEN)  # the test needs nothing to be written for this long
         self.assertIsNone(hung.poll())
         self.assertEqual(self.thaw().returncode, 0)
         done = [self.finish(first), self.finish(hung)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of workers on a real kernel. One user-mode Linux is booted, in which all of cgroup v2 is the test's. There
-ddprun runs as root, as a user who was given a cgroup, and in a unit's place. The cases judge the results."""
+"""Tests limits of workers on a real kernel. Boots one user-mode Linux, in which all of cgroup v2 is the test's. There
+ddprun runs as root, as a user with a delegated cgroup, and like a unit. The test cases check the results."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ import harness
 import user_mode_linux
 
 ROOT = "/sys/fs/cgroup"
-# Writes to all memory that it takes.
+# Takes memory for ever, and writes to all of it.
 HOG = "import os\nkept = []\nwhile True: kept.append(os.urandom(1) * (1 << 20))"
 FORKS = ("import os, time\npids = []\ntry:\n    while True:\n        pid = os.fork()\n        if pid == 0: time.sleep(600)\n"
          "        pids.append(pid)\nexcept OSError as error:\n    print('refused', error.errno, flush=True)\n    os._exit(9)")
@@ -35,7 +35,7 @@ endpoint = "127.0.0.1:29400"
 
 
 class Guest:
-    """The part that runs in the other kernel."""
+    """The part of the test that runs in the other kernel."""
 
     def __init__(self):
         self.seen = {}
@@ -70,7 +70,7 @@ class Guest:
                     "grep ^0:: /proc/self/cgroup; ls -d /sys/fs/cgroup/ddprun-round*; exit $((3 - 3 * TORCHELASTIC_RESTART_COUNT))")
 
     def of_a_job_file(self):
-        """A job for a standing agent in a unit's place."""
+        """Runs a job for a standing agent that runs like a unit."""
         unit = make("agent", None)
         write(f"{ROOT}/cgroup.subtree_control", "+io")
         os.mkdir(f"{unit}/ddprun-supervisor")
@@ -117,7 +117,7 @@ class Guest:
         other.wait()
 
     def crash(self, unit):
-        """ddprun and its warden are killed at once. A process of a worker outlives them, until the next ddprun."""
+        """Kills ddprun and its warden at once. A process of a worker outlives them, until the next ddprun."""
         script = "setsid sleep 600 & echo $! $PPID; wait"
         job = subprocess.Popen([harness.DDPRUN, "--standalone", "--worker-memory=64M", "sh", "-c", script], text=True,
                                stdout=subprocess.PIPE, env=harness.environment(), preexec_fn=lambda: enter(unit, None))
@@ -130,7 +130,7 @@ class Guest:
         while os.path.exists(f"/proc/{warden}/exe") and time.monotonic() < time_limit:
             time.sleep(0.01)
         self.seen["crash"] = {"outlives": running(sleeper), "left": children(unit)}
-        # The unit's own cgroup still gives on controllers, so it can't take a process.
+        # The unit's own cgroup still has controllers enabled for its children, so it can't take a process.
         self.ddprun("after_crash", "--worker-memory=64M", "true", cgroup=f"{unit}/ddprun-supervisor")
         self.seen["crash"]["left_then"] = children(unit)
         self.seen["crash"]["ended"] = not running(sleeper)
@@ -142,7 +142,7 @@ class Guest:
 
 
 def enter(cgroup, user):
-    """A function for preexec_fn."""
+    """Moves the process into the cgroup and changes its user. For preexec_fn."""
     if cgroup:
         write(f"{cgroup}/cgroup.procs", str(os.getpid()))
     if user is not None:
@@ -213,7 +213,7 @@ class OnAKernel(harness.Case):
                            "io.max 98:0 rbps=1048576 wbps=max riops=max wiops=30"):
                 self.assertIn(f"{rank} {wanted}\n", done["out"], self.text)
             self.assertRegex(done["out"], rf"{rank} in {ROOT}/ddprun-round-\d+-1/worker-{rank}\n")
-            # A child's cgroup.
+            # This is the cgroup of a child of the worker.
             self.assertRegex(done["out"], rf"(?m)^(\[{rank}\] )?0::/ddprun-round-\d+-1/worker-{rank}$")
         self.assertEqual(done["err"].count("enforced"), 0, self.text)
 
@@ -294,7 +294,7 @@ class OnAKernel(harness.Case):
     def test_a_crowded_cgroup_is_said_and_the_job_runs_without_limits(self):
         done = self.ran("crowd")
         self.assertRegex(done["err"], r"--worker-memory can't be enforced: process \d+ \(sleep\) is in /sys/fs/cgroup/crowded, too")
-        self.assertIn("/worker-0", done["out"])  # the worker gets a cgroup all the same, so that it can be killed by it
+        self.assertIn("/worker-0", done["out"])  # the worker gets a cgroup even so, to be killed by it
         done = self.ran("crowd_required", 2)
         self.assertRegex(done["err"], r"^ddprun: --worker-limits=required: --worker-memory can't be enforced: [^\n]*\n$")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of workers on this machine, whatever it can enforce: the messages, refusals and tables, and the cgroups
+"""Tests limits of workers on this machine, whatever it can enforce: the messages, refusals and tables, and the cgroups
 themselves."""
 import json
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main job's literal line, `ddprun --nnodes=2 --nproc_per_node=4 train`. It is typed on two hosts that have only
-/etc/ddprun/ddprun.toml, with the cluster's ddprund. 8 ranks train to 0.93."""
+"""Runs the main line, `ddprun --nnodes=2 --nproc_per_node=4 train`, as typed on two hosts. They have only
+/etc/ddprun/ddprun.toml, which names the cluster's ddprund. 8 ranks train to an accuracy of 0.93."""
 import os
 import re
 

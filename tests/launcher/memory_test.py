@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job pays for its ddprun with memory, and with the libraries that each start loads. Other builds than release are larger."""
+"""Checks the memory of a job's ddprun, and the libraries that it loads. Only for release builds; others are larger."""
 import os
 import re
 import subprocess
@@ -8,7 +8,7 @@ import sys
 
 import harness
 
-# In a worker: the memory of its ddprun and warden.
+# A worker that prints the memory of its ddprun and warden.
 LOOK = f"""
 import sys
 sys.path.insert(0, {os.path.join(harness.HERE, "../support")!r})
@@ -24,7 +24,7 @@ class Memory(harness.Case):
         found = [int(each) for each in re.findall(r"resident (\d+)", done.stdout)]
         print(found)
         self.assertEqual(len(found), 2, done.text)
-        self.assertLess(max(found), 9000)  # about 8,000; 9,900 with the code as large as for speed
+        self.assertLess(max(found), 9000)  # kB: about 8,000; 9,900 if optimised for speed
 
     def test_ddprun_loads_libc_and_openssl_alone(self):
         dynamic = subprocess.run(["readelf", "-dW", harness.DDPRUN], capture_output=True, text=True, check=True).stdout

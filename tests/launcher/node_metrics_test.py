@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun --metrics: a node's page, also before the rendezvous, and the node's entry in /v1/jobs."""
+"""Tests ddprun --metrics: a node's page, also before the rendezvous, and the node's entry in /v1/jobs."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ from prometheus import answers, page, samples
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 
-# Fails in its first round, once the test has seen it run. Runs on in later rounds.
+# A worker that fails in the first round, once the test has seen it run, and runs on in later rounds.
 WORKER = ('echo $RANK up; [ "$DDPRUN_ROUND" = 2 ] && exec sleep 600; '
           'until [ -e "$MEET/go" ]; do sleep 0.01; done; exit 3')
 LOOP = """
@@ -130,7 +130,7 @@ class NodeMetrics(prometheus.Case):
         self.finish(process)
 
     def check_dashboard(self, pages, standing):
-        """The queries of Grafana's panels find the metrics of the three pages. A real Prometheus takes them."""
+        """Checks that the queries of Grafana's panels find the pages' metrics. A real Prometheus takes them."""
         grafana = dashboard.Dashboard()
         self.assertEqual(grafana.problems(), [])
         asked, of_agents = grafana.expressions(), grafana.expressions("$agent")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A node of one job has the token, and speaks of another job's round, store and session. It is nobody there, and the
-other job goes on undisturbed."""
+"""A node of one job has the token, and sends messages about another job's round, store and session. It has no rights
+there, and the other job goes on undisturbed."""
 import os
 import struct
 import sys
@@ -18,7 +18,7 @@ FAILURE = {"global_rank": 0, "local_rank": 0, "node_rank": 0, "host": "forger", 
 
 class Member(raw_agent.RawAgent):
     def store(self, round_number, request):
-        """A frame of a store's proxy with one request of one worker."""
+        """Sends a frame of a store's proxy, with one request of one worker."""
         item = struct.pack("<IBQ", 1, 0, len(request)) + request
         self.say(raw_agent.BINARY, b"dps\1" + struct.pack("<QQQ", round_number, 0, 0) + item)
 
@@ -27,7 +27,7 @@ def string(text):
     return struct.pack("<Q", len(text)) + text
 
 
-# Adds to the sum that the other job's workers count, and to the text to which they append.
+# Requests that add to the other job's sum and append to its text, if its store takes them.
 HARM = b"\4" + string(b"/sum") + struct.pack("<q", 10**6) + b"\x09" + string(b"/text") + string(b"forged")
 
 
@@ -49,12 +49,12 @@ class OtherJob(harness.Case):
                            f"until={meet}/go", "all", MEET=meet)
         harness.wait_until(lambda: len(os.listdir(meet)) == 2, "the other job's workers run in round 2")
 
-        # In its own job this member is a node of round 1.
+        # This member is a node of round 1 of its own job.
         member = self.member(endpoint, token)
         member.tell({**JOIN, "run_id": "mine"})
         session = member.message("welcome")["session"]
         self.assertEqual(member.message("start_round")["round"], 1)
-        for number in (1, 2, 3, 1 << 40):  # the first round is its own job's, which it may harm
+        for number in (1, 2, 3, 1 << 40):  # round 1 is its own job's, which it may change
             member.store(number, HARM)
         member.tell({"type": "workers_running", "seq": 1, "ack": 1, "round": 2})
         member.tell({"type": "worker_failed", "seq": 2, "ack": 1, "round": 2, "failure": FAILURE})
@@ -62,7 +62,7 @@ class OtherJob(harness.Case):
                      "reason": "forged", "exit_code": 9})
         self.assertIs(member.lives(), True)
 
-        # The other job doesn't take its session, and a second join doesn't make it one of that job's nodes.
+        # The other job refuses its session, and a second join doesn't make it one of that job's nodes.
         thief = self.member(endpoint, token)
         thief.tell({**JOIN, "run_id": "theirs", "session": session})
         self.assertIn("does not know this agent", str(thief.message("refused")))

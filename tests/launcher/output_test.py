@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers' output: log tree, console, slow readers, full disks, terminals."""
+"""Tests workers' output: log tree, console, slow readers, full disks, terminals."""
 import os
 import pathlib
 import pty
@@ -50,7 +50,7 @@ class Output(harness.Case):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
     def tree(self, logs):
-        """File → text, below the only attempt of the only run. Directories are "<local rank>/"."""
+        """Returns file → text, below the only attempt of the only run. Directories are "<local rank>/"."""
         runs = os.listdir(logs)
         self.assertEqual(len(runs), 1, runs)
         self.assertRegex(runs[0], r"^job_[a-z0-9_]{8}$")
@@ -133,7 +133,7 @@ class Output(harness.Case):
         where = re.search(r"log files are in (\S+);", done.stderr)
         self.assertTrue(where, done.text)
         self.assertEqual(subprocess.run(["grep", "-rh", "kept", where[1]], capture_output=True, text=True).stdout, "kept\n")
-        # Lines of a tee are shown, so nothing needs to be kept.
+        # With tee the lines are shown, so no log needs to be kept.
         done = self.ddprun("--standalone", "-t", "3", "echo", "shown", TMPDIR=self.scratch())
         self.assertEqual((done.stdout, done.stderr), ("[default0]:shown\n", ""))
 

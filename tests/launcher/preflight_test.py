@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A node is checked before it joins, and before each round. A node that is not fit stays out."""
+"""Tests the checks of a node before it joins, and before each round. A node that fails them stays out."""
 import json
 import os
 import re
@@ -43,7 +43,7 @@ class OneNode(harness.Case):
         self.assertIn("preflight: directory: no file can be made in /no/such/folder", done.stderr)
 
     def doctor_file(self, text=""):
-        """Thresholds that this machine passes, except for those of `text`."""
+        """Writes thresholds that this machine passes, except for those of `text`. Returns the file's path."""
         groups = ["cpu", "memory", "network", "disk", "cgroup", "environment", "gpu", "rdma", "sysctl"]
         return self.write(self.scratch(), "doctor.toml", f"skip = {groups}\n{text}")
 
@@ -118,7 +118,7 @@ class SeveralNodes(harness.HostsCase):
                 report = json.load(f)
             self.assertEqual((report["state"], len(report["excluded"])), ("succeeded", 1), report)
             self.assertIn(why, report["excluded"][0])
-            self.assertEqual(report["rounds"], 1)  # the check cost the job no round
+            self.assertEqual(report["rounds"], 1)  # the failed check started no further round
         with open(reports[1]) as f:
             self.assertIn(why, json.load(f)["reason"])
 

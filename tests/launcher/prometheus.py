@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of metrics: read by hand, by Prometheus' own checks, and by a real Prometheus."""
+"""Reads pages of metrics: itself, by Prometheus' own checks, and by a real Prometheus."""
 import http.client
 import json
 import os
@@ -30,7 +30,7 @@ def page(port, accept=None, path="/metrics", bearer=None, method="GET", host="12
 
 
 def samples(text):
-    """{'NAME{LABELS}': value}"""
+    """Returns {'NAME{LABELS}': value}."""
     return {series: float(value) for series, value in
             (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
 
@@ -61,7 +61,7 @@ class Case(harness.Case):
         return own
 
     def asked(self, prometheus, query):
-        """The values of all series that match; [] before it is up."""
+        """Returns the values of all series that match; [] before Prometheus is up."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/query?" +
                                         urllib.parse.urlencode({"query": query}), timeout=harness.TIMEOUT) as answer:
@@ -70,7 +70,7 @@ class Case(harness.Case):
             return []
 
     def refusal(self, prometheus, query):
-        """The reason why it refuses the query; None: it takes it."""
+        """Returns the reason why Prometheus refuses the query; None: it accepts it."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/query?" +
                                         urllib.parse.urlencode({"query": query}), timeout=harness.TIMEOUT):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a job leaves: --report, --events, --event-log-handler, its own error file; and memory that ran out."""
+"""Tests the files that a job leaves: --report, --events, --event-log-handler, error files; and out-of-memory kills."""
 import fcntl
 import json
 import os
@@ -16,7 +16,7 @@ STATES = {"succeeded", "worker_failed", "retryable", "no_progress", "time_limit"
 
 
 def keys_of(value, above=""):
-    """Every key in it, "a.b" for a key of an object. Keys of a program's own error file are left out."""
+    """Yields every key in `value`, "a.b" for a key of an object. Leaves out keys of a program's own error file."""
     if isinstance(value, dict) and not above.endswith("error_fields."):
         for key, inner in value.items():
             yield above + key
@@ -95,7 +95,7 @@ class Report(harness.Case):
             page = f.read()
         for key in sorted(set(keys_of(report))):
             self.assertIn(f"`{key}`", page)
-        # As torchrun does, ddprun hands on the fields that the program's own ErrorHandler added.
+        # Like torchrun, ddprun passes on the fields that the program's own ErrorHandler added.
         with open(own) as f:
             handed_on = json.load(f)
         self.assertEqual((handed_on["ticket"], handed_on["message"]["extraInfo"]["step"]), ([7], 40))
@@ -191,7 +191,7 @@ class GpuErrors(harness.Case):
             self.skipTest("the kernel's log can't be written to")
         path = os.path.join(self.scratch(), "r.json")
         xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=sh, GPU has fallen off the bus."
-        # NVML's library is named, so that this machine may have GPUs.
+        # The job names a fake NVML, because this machine may have GPUs.
         done = self.ddprun("--standalone", f"--report={path}", "sh", "-c", f"echo '<4>{xid}' >/dev/kmsg; exit 1", code=1,
                            DDPRUN_NVML_LIBRARY="libnone.so")
         said = r"pid=7, name=sh, GPU has fallen off the bus\. \(the GPU's fault, not the program's: .*\)"
@@ -202,7 +202,7 @@ class GpuErrors(harness.Case):
 
 
 class OutOfMemory(harness.Case):
-    # Writes to all memory that it takes.
+    # Takes memory for ever, and writes to all of it.
     HOG = "import os\nkept = []\nwhile True: kept.append(os.urandom(1) * (1 << 20))"
     # The kernel kills the largest process. The limit is far more than ddprun's own memory, which sanitizers make large.
     LIMIT_MIB = 768 if os.environ.get("DDPRUN_SANITIZE") else 96
@@ -268,7 +268,7 @@ class Events(harness.Case):
         self.assertIn(f"{pipe} (its reader takes nothing): they are lost", done.stderr)
         text = b"".join(iter(lambda: os.read(reader, 65536), b""))  # no writer is left
         keys = {tuple(json.loads(line)) for line in text.splitlines(True) if line.endswith(b"\n")}
-        self.assertEqual(keys, {("name", "source", "timestamp", "metadata")})  # torchrun's Event takes no other
+        self.assertEqual(keys, {("name", "source", "timestamp", "metadata")})  # torchrun's Event has only these
 
     def test_each_worker_of_each_round_is_in_the_file(self):
         path = os.path.join(self.scratch(), "events")

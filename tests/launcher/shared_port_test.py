@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Other users of a job's port: a second job on it, a worker's own ddprun, spares that nobody needed, other jobs' nodes,
-and strangers."""
+"""Tests other users of a job's port: a second job, a worker's own ddprun, unused spares, other jobs' nodes, and
+strangers."""
 import os
 import signal
 import socket
@@ -58,7 +58,7 @@ class SharedPort(Base):
 
     def test_two_jobs_of_one_node_on_one_port_do_not_need_each_other(self):
         first = self.hold(self.endpoint, "--rdzv-id=A")
-        for flags in (["--rdzv-id=B"], []):  # each job without a name gets another one
+        for flags in (["--rdzv-id=B"], []):  # each job without a name gets a new one
             with self.subTest(flags=flags):
                 go = os.path.join(self.scratch(), "go")
                 second = self.start(self.endpoint, *flags, "sh", "-c",
@@ -67,7 +67,7 @@ class SharedPort(Base):
                 self.assertIn(f"another job has its rendezvous at 127.0.0.1:{self.port}: this one has its own",
                               second.stderr.readline())
                 first.terminate()
-                # It ends at once, without a wait.
+                # The first job ends at once.
                 self.assertEqual(self.finish(first, timeout=10).returncode, 128 + signal.SIGTERM)
                 open(go, "w", encoding="ascii").close()
                 done = self.finish(second)
@@ -115,7 +115,7 @@ class SharedPort(Base):
 
 
 class OtherJobs(Base):
-    """The rendezvous of a job serves another job, too."""
+    """Cases in which the rendezvous of a job serves another job, too."""
 
     def test_a_job_s_last_words_do_not_wait_for_another_jobs_end(self):
         go = os.path.join(self.scratch(), "go")
@@ -145,7 +145,7 @@ class OtherJobs(Base):
 
 class Strangers(Base):
     def test_a_flood_of_strangers_floods_no_terminal_and_stops_nothing(self):
-        """It also holds if nobody reads the messages about them. The agents live by their keep-alive."""
+        """This also holds if nobody reads the messages about the strangers. Keep-alives prove that the agents live."""
         go = os.path.join(self.scratch(), "go")
         flags = ["--nnodes=2", self.endpoint, "--keep-alive-timeout=2", "sh", "-c",
                  f"echo ready; until [ -e {go} ]; do sleep 0.01; done"]
@@ -193,7 +193,7 @@ class Strangers(Base):
             return False
 
     def pester(self, times):
-        """Makes so many connections at once. Returns when all have been sent away."""
+        """Makes `times` connections at once. Returns when all of them have been refused."""
         strangers = []
         for _ in range(times):
             strangers.append(socket.create_connection(("127.0.0.1", self.port), 20))

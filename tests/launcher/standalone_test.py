@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun on one node: success, failure, restarts, output, signals, and leftovers."""
+"""Tests ddprun on one node: success, failure, restarts, output, signals, and leftovers."""
 import json
 import os
 import random
@@ -16,7 +16,7 @@ import harness
 
 
 def processes_with(marker):
-    """Pids of living processes that have `marker` in their environment."""
+    """Returns the pids of living processes that have `marker` in their environment."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -29,14 +29,14 @@ def processes_with(marker):
 
 
 def catches(pid, number):
-    """Whether the process has a handler for the signal."""
+    """Returns whether the process has a handler for the signal."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as f:
         mask = re.search(r"^SigCgt:\s*([0-9a-f]+)$", f.read(), re.M)[1]
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 class GpuMemory(harness.Case):
-    """Tests with an NVML whose answers a file gives (tests/agent/gpu/fake_nvml.cc)."""
+    """Tests with a fake NVML that reads its answers from a file (tests/agent/gpu/fake_nvml.cc)."""
 
     def test_the_next_round_waits_until_the_memory_of_the_last_one_is_free(self):
         folder = self.scratch()
@@ -154,7 +154,7 @@ class Success(harness.Case):
     def test_the_exit_barrier_and_the_last_call_are_as_long_as_the_user_says(self):
         flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "--rdzv-id=j",
                  "--shutdown-timeout=1", "--rdzv-conf=exit_barrier_timeout=0.5,last_call_timeout=0.1"]
-        self.assertEqual(self.ddprun(*flags, "true", timeout=20).returncode, 0)  # it doesn't wait for 30 s
+        self.assertEqual(self.ddprun(*flags, "true", timeout=20).returncode, 0)  # ddprun doesn't wait for 30 s
         flags[0] = "--nnodes=2"
         running = [self.start(*flags, "sh", "-c", "[ $RANK = 0 ] || exec sleep 600") for _ in range(2)]
         for done in [self.finish(process, timeout=20) for process in running]:
@@ -177,7 +177,7 @@ class Success(harness.Case):
                    b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100_000, b"POST /v1/agent HTTP/1.1\r\n\r\n",
                    upgrade + b"\x81\xff" + b"\xff" * 8, upgrade + b"\x81\x82\0\0\0\0{}",
                    *(noise.randbytes(noise.randrange(1, 3000)) for _ in range(100))]
-        for _ in range(20):  # these never say anything
+        for _ in range(20):  # these clients never send anything
             self.addCleanup(socket.create_connection(("127.0.0.1", port), 10).close)
         for bytes_ in garbage:
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
@@ -203,7 +203,7 @@ class Success(harness.Case):
         self.assertEqual(process.returncode, 0)
 
     def test_closed_standard_streams_are_no_sockets(self):
-        """A socket with number 0, 1 or 2 would be the workers' input, or would get their output."""
+        """A socket with descriptor 0, 1 or 2 would be the workers' input, or would get their output."""
         out = os.path.join(self.scratch(), "streams")
         closed = harness.subprocess.run(
             ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', harness.DDPRUN, "--standalone",
@@ -302,7 +302,7 @@ class Failure(harness.Case):
                     "true", TORCHELASTIC_ERROR_FILE=own)
         self.assertEqual(message()["errorCode"], 69)
         self.assertIn("127.0.0.2:1", message()["message"])
-        # A ddprun inside a worker tells the outer ddprun, too.
+        # A ddprun inside a worker reports its error to the outer ddprun, too.
         done = self.ddprun("--standalone", "sh", "-c", f"{harness.DDPRUN} /no/such/program; exit 3",
                            TORCHELASTIC_ERROR_FILE=own, code=3)
         self.assertIn("program not found", message()["message"])
@@ -332,7 +332,7 @@ class Failure(harness.Case):
         self.assertEqual({w["master"] for w in harness.parse_shown(done.stdout)}, {f"127.0.0.1:{port}"})
 
 
-# A worker that waits for SIGTERM without a race, prints that it came, and ends (or, deaf, doesn't end).
+# A worker that waits for SIGTERM without a race, prints it, and ends. With "deaf" it doesn't end.
 WAITER = ("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
           "print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('heard', flush=True)")
 ANY_SIGNAL = ("import signal; all = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}; "
@@ -394,7 +394,7 @@ class Signals(harness.Case):
         process.send_signal(signal.SIGTERM)
         self.wait_for_line(process, "heard")
         process.send_signal(signal.SIGINT)
-        done = self.finish(process, timeout=10)  # sooner than the grace of 30 s
+        done = self.finish(process, timeout=10)  # before the grace of 30 s is over
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
         self.assertIn("killing the workers", done.stderr)
 
@@ -452,21 +452,21 @@ class Signals(harness.Case):
         process = self.start("--standalone", sys.executable, "-c", code)
         self.wait_for_line(process, "ready")
         process.send_signal(signal.SIGINT)
-        done = self.finish(process, timeout=10)  # sooner than half of the grace, 15 s
+        done = self.finish(process, timeout=10)  # before half of the grace, 15 s
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
 
     def test_a_hangup_that_is_ignored_stays_ignored(self):
-        """ddprun under nohup."""
+        """Runs ddprun as under nohup."""
         process = self.start("--standalone", "sh", "-c", "echo ready; exec sleep 600",
                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.wait_for_line(process, "ready")
-        process.send_signal(signal.SIGHUP)  # if it were not ignored, it would be taken before SIGTERM
+        process.send_signal(signal.SIGHUP)  # if not ignored, it would be handled before SIGTERM
         process.send_signal(signal.SIGTERM)
         done = self.finish(process)
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
 
     def test_the_last_output_waits_for_its_reader_until_a_signal_comes(self):
-        """The workers' output is more than a pipe takes, and less than the amount that makes workers wait for a reader."""
+        """The workers' output is more than a pipe holds, and less than the amount that makes workers wait."""
         meet = self.scratch()
         process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
                              "head -c 200000 /dev/zero | tr '\\0' x; : >\"$MEET/$RANK\"", MEET=meet)
@@ -484,7 +484,7 @@ class Signals(harness.Case):
         self.assertRegex(process.stderr.read(), r"the last \d+ bytes of the workers' output were not taken")
 
     def test_a_pause_of_ddprun_does_not_end_a_job_of_one_node(self):
-        """Ctrl-Z and fg. The pause is longer than the 5 s of silence after which a node of several is lost."""
+        """The pause acts like Ctrl-Z and fg. In a job of several nodes, a node is lost after 5 s of silence."""
         meet = self.scratch()
         process = self.start("--standalone", "sh", "-c",
                              'echo ready; until [ -e "$MEET/go" ]; do sleep 0.01; done', MEET=meet)
@@ -502,7 +502,7 @@ class Signals(harness.Case):
         self.assertEqual(self.finish(process, timeout=10).returncode, 3)
 
     def check_store_outlives_rank_0(self, flags_of):
-        """Node 0, which serves the store, is told to stop. The other node's worker takes longer."""
+        """Stops node 0, which serves the store. The other node's worker, which takes longer, must still have it."""
         meet = self.scratch()
         worker = self.write(meet, "worker.py", STORE_USER)
         nodes = [self.start("--nnodes=2", *flags_of(rank), worker, MEET=meet, NODE=str(rank),
@@ -525,7 +525,7 @@ class Signals(harness.Case):
                                                        f"--master-port={port}"])
 
     def test_a_store_that_is_still_used_is_kept_for_the_grace_only(self):
-        """A connection that belongs to no worker, on a node that leaves."""
+        """The store's only connection belongs to no worker, and its node leaves."""
         process = self.start("--standalone", "--shutdown-timeout=1", sys.executable, "-c",
                              "import os; print(os.environ['MASTER_PORT'], flush=True); " + WAITER)
         with socket.create_connection(("127.0.0.1", int(process.stdout.readline())), 10) as foreign:
@@ -544,7 +544,7 @@ class Signals(harness.Case):
         for script in ("kill -TERM $PPID; exec sleep 600",
                        # the sender is a worker's child, which lives on
                        "sh -c 'kill -TERM $0; exec sleep 600' $PPID & exec sleep 600"):
-            # Both workers send; ddprun takes it as one signal.
+            # Both workers send the signal; ddprun counts it once.
             done = self.ddprun("--nproc-per-node=2", "sh", "-c", script, timeout=30)
             self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
             self.assertIn("got SIGTERM: stopping the workers", done.stderr)
@@ -575,7 +575,7 @@ class Signals(harness.Case):
         process = self.start("--standalone", "sh", "-c", "echo $PPID; exec sleep 600", TMPDIR=folder, **{marker: "1"})
         # The warden's environment is empty, so its pid comes from the worker.
         pids = [int(process.stdout.readline()), *processes_with(marker)]
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # like the end of a container: no process sees the others' ends
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # like a container's end: no process sees another one's end
             for pid in pids:
                 os.kill(pid, number)
         process.wait()

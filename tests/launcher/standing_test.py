@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room. Other cases are the queue,
-slots, cancelling, and kills meanwhile."""
+"""Tests standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room. Other cases are the
+queue, slots, cancelling, and kills meanwhile."""
 import array
 import base64
 import contextlib
@@ -61,11 +61,11 @@ class StandingCase(prometheus.Case):
         return self.start("--standing-agents", f"--rdzv-endpoint={self.endpoint}", *self.flags, *args, **more)
 
     def gang_of(self, process):
-        """The id of the gang that it has submitted."""
+        """Returns the id of the gang that the process has submitted."""
         return self.await_line(process, "gang ").split("gang ")[1].split()[0]
 
     def hold(self, name):
-        """A worker's program that prints a line, and ends when the test makes its file."""
+        """Returns a file's path and a worker's script, which prints a line and ends when the test makes the file."""
         path = os.path.join(self.place, name)
         return path, f'echo "{name} runs"; until [ -e {path} ]; do sleep 0.02; done; echo "{name} is done"'
 
@@ -167,7 +167,7 @@ class OneHost(StandingCase):
         self.assertEqual(one.stdout.readline(), "held runs\n")
         two = self.submit(*SH, "true")
         self.await_line(two, "is queued")
-        os.kill(two.pid, signal.SIGSTOP)  # so that it finds both signals when it looks
+        os.kill(two.pid, signal.SIGSTOP)  # so that it finds both signals when it runs again
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
             os.kill(two.pid, number)
         done = self.finish(two)
@@ -223,7 +223,7 @@ class OneHost(StandingCase):
                 os.utime(os.path.join(self.place, "gangs", gang, "n1", name), (1, 1))
         self.agent("n2", slots=1)
         self.assertEqual(self.finish(self.submit(*SH, "echo third")).returncode, 0)
-        self.assertIn(first, os.listdir(os.path.join(self.place, "gangs")))  # this output belongs to another agent
+        self.assertIn(first, os.listdir(os.path.join(self.place, "gangs")))  # this folder belongs to another agent
         self.let_go(path)
         self.assertEqual(self.finish(held).returncode, 0)
         os.utime(os.path.join(self.place, "gangs", second, "n1", "stdout"), None)
@@ -288,7 +288,7 @@ class OneHost(StandingCase):
         self.await_line(two, "is queued")
         daemon.kill()
         daemon.wait()
-        self.let_go(first)  # the job ends while nobody hears it
+        self.let_go(first)  # the job ends while no ddprund runs
         self.ddprund_again(state)
         done = self.finish(one, code=0)
         self.assertIn("first is done", done.stdout)
@@ -314,7 +314,7 @@ class OneHost(StandingCase):
         self.assertNotIn("left to itself", done.stderr)
 
     def test_a_server_that_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
-        """A proxy whose ddprund is down, another protocol, garbage. The agent says it once, and tries on."""
+        """A proxy whose ddprund is down, another protocol or garbage answers. The agent says so once, and tries on."""
         certs = self.certs()
         for flags in ([], [f"--tls-ca={certs}/ca.pem"]):
             with self.subTest(flags), socket.create_server(("127.0.0.1", 0)) as other:
@@ -374,7 +374,7 @@ class OneHost(StandingCase):
         self.assertIn("saved", done.stdout)
 
     def mount_silent(self, directory):
-        """A file system that never answers, like a dead file server's: FUSE without a server."""
+        """Mounts a file system that never answers, like that of a dead file server: FUSE without a server."""
         try:
             device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         except OSError as missing:
@@ -423,7 +423,7 @@ class OneHost(StandingCase):
     def is_full(pipe):
         held = array.array("i", [0])
         fcntl.ioctl(pipe, termios.FIONREAD, held)
-        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) // 2  # its pages needn't be full
+        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) // 2  # the pipe's pages needn't be full
 
     def test_a_full_disk_behind_its_stdout_is_said(self):
         self.queue()
@@ -555,7 +555,7 @@ class OneHost(StandingCase):
         agent.send_signal(signal.SIGHUP)
         self.await_line(agent, "got SIGHUP: the token and the certificates are read again")
         self.let_go(path)
-        self.assertEqual(self.finish(job).returncode, 0)  # over the connection that was open before
+        self.assertEqual(self.finish(job).returncode, 0)  # over the earlier connection
         token = self.token("another token, as long as that")
         daemon.kill()
         daemon.wait()
@@ -621,7 +621,7 @@ class OneHost(StandingCase):
         self.queue()
         self.agent("n1", slots=1)
         path, script = self.hold("held")
-        job = self.submit(*SH, script, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as nohup does
+        job = self.submit(*SH, script, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # like nohup
         self.assertEqual(job.stdout.readline(), "held runs\n")
         job.send_signal(signal.SIGHUP)
         self.let_go(path)
@@ -674,7 +674,7 @@ class OneHost(StandingCase):
             codes = []
             for most in range(4, 9):
                 with self.subTest(program=program, most=most):
-                    # LeakSanitizer wants descriptors of its own, if it is built in.
+                    # LeakSanitizer, if built in, needs descriptors of its own.
                     process = self.start(*words, program=program, ASAN_OPTIONS="detect_leaks=0",
                                          preexec_fn=lambda most=most: resource.setrlimit(
                                              resource.RLIMIT_NOFILE, (most, most)))
@@ -711,7 +711,7 @@ class OneHost(StandingCase):
 
 
 class Strangers(StandingCase):
-    """The users who may run commands, and the users as whom they run."""
+    """Tests which users may run commands, and as which user these run."""
 
     def request(self, method, target, body=None):
         host, port = self.endpoint.split(":")
@@ -759,7 +759,7 @@ class Strangers(StandingCase):
             status, text = self.request("POST", "/v1/gangs", self.spec(uid=0, user="root"))
             self.assertEqual(status, 403, text)
             return
-        # Another user's process asks for a job of ours. We are root, and may ask for anybody. No agent of that user is
+        # Another user's process asks for a job of ours. We are root, and may ask for any user. That user has no agent
         # here.
         asked = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", "/usr/bin/python3", "-c",
                                 "import http.client,sys\n"
@@ -789,7 +789,7 @@ class Strangers(StandingCase):
             self.assertEqual(self.request("GET", f"/v1/gangs/{gang['id']}/logs?from=n1:{place}:0", None)[0], 404)
         with contextlib.closing(http.client.HTTPConnection(self.endpoint, timeout=20)) as asked:
             asked.request("GET", f"/v1/gangs/{gang['id']}/logs?from=n1:10:0&seen={gang['changes']}&wait_ms=5000")
-            for _ in range(20):  # after these n1 must have been asked
+            for _ in range(20):  # after so many round trips n1 must have been asked
                 self.assertIs(stranger.lives(), True)
             for request in range(1, 200):  # requests are numbered from 1 on
                 stranger.tell({"type": "output", "request": request, "out": base64.b64encode(b"forged\n").decode(),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--store=proxy: workers reach the round's store through their own node's ddprun."""
+"""Tests --store=proxy: workers reach the round's store through their own node's ddprun."""
 import json
 import os
 import re
@@ -17,7 +17,7 @@ from store_client import CLIENT, check_counts
 SH = ["sh", "-c", harness.SHOW]
 
 def established(port):
-    """The number of connections to the listener: the sockets at that end."""
+    """Returns the number of connections to the listener: the established sockets with its port."""
     num = 0
     for table in ("tcp", "tcp6"):
         with open(f"/proc/net/{table}", encoding="ascii") as file:
@@ -27,7 +27,7 @@ def established(port):
 
 
 def ping_as(user, address):
-    """The store's answer at `address` to a PING of a process of `user`; b"": it closes the connection."""
+    """Returns the store's answer at `address` to a PING by a process of `user`; b"": it closed the connection."""
     hear, say = os.pipe()
     child = os.fork()
     if child == 0:
@@ -59,7 +59,7 @@ def ping_as(user, address):
 
 class OneHost(harness.Case):
     def test_each_request_counts_once_while_connections_are_cut(self):
-        # The daemon is patient with a busy machine's relay, because the test cuts connections, not nodes.
+        # The daemon waits long for agents to reconnect, because the test cuts connections, not nodes.
         _, endpoint = self.ddprund("--reconnect-grace=20s")
         between = relay.Relay(int(endpoint.rsplit(":", 1)[1]))
         self.addCleanup(between.close)
@@ -89,13 +89,13 @@ class OneHost(harness.Case):
         def serve():
             return self.ddprund(f"--listen=127.0.0.1:{port}", f"--state-dir={state}")[0]
         daemon = serve()
-        # Without is_host=0 a node that begins while ddprund is away would serve the rendezvous there itself.
+        # Without is_host=0 a node that starts while ddprund is down would serve the rendezvous itself.
         flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0",
                  "--rdzv-id=job", "--store=proxy", "--nproc_per_node=2"]
         running = [self.start(*flags, sys.executable, "-c", CLIENT, "1000", "all") for _ in range(2)]
         num_killed = 0
         while num_killed < 5 and any(process.poll() is None for process in running):
-            time.sleep(0.3)  # any moment will do
+            time.sleep(0.3)  # the moment doesn't matter
             daemon.kill()
             daemon.wait()
             num_killed += 1
@@ -125,7 +125,7 @@ class OneHost(harness.Case):
         token = f"--token-file={self.token()}"
         _, endpoint = self.ddprund(token)
         says = "--token-file: the workers' store is reached through their node's own proxy alone (--store=proxy)"
-        # Over two nodes and two rounds the line comes once. A user who gave --store knows it.
+        # With two nodes and two rounds the line comes once. A user who gave --store doesn't get it.
         for store, expected in ((), 1), (["--store=proxy"], 0):
             nodes = [self.start(f"--rdzv-endpoint={endpoint}", token, *store, "--nnodes=2", "--max-restarts=1",
                                 f"--rdzv-id={expected}", "sh", "-c", "exit $((TORCHELASTIC_RESTART_COUNT == 0))")
@@ -206,7 +206,7 @@ class OneHost(harness.Case):
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
 
     def test_the_stores_on_the_port_have_limits_of_bytes_and_connections(self):
-        hello = b"\0\xce\xf7\x85\x3c\x0d1234"  # VALIDATE, and a PING that 1234 answers
+        hello = b"\0\xce\xf7\x85\x3c\x0d1234"  # VALIDATE, and a PING, whose answer is 1234
 
         def client(address):
             store = socket.create_connection(address, 20)
@@ -341,7 +341,7 @@ class TwoHosts(harness.HostsCase):
         self.assertEqual({w["node"] for w in workers}, {host.address for host in self.hosts})
 
     def test_the_store_lives_until_the_last_worker_is_gone_on_every_host(self):
-        # The rendezvous' own host is done at once. The other host's worker needs the store while it ends.
+        # The worker on the rendezvous' host ends at once. The other host's worker needs the store while it ends.
         code = (CLIENT + """
 import signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Another user's program on the rendezvous' port of this machine is not obeyed, and is told nothing."""
+"""Tests that ddprun trusts no other user's program on the rendezvous' port of this machine, and tells it nothing."""
 import json
 import os
 import re
@@ -8,7 +8,7 @@ import subprocess
 
 import harness
 
-STRANGER = 12345  # a uid of the range for persons
+STRANGER = 12345  # a uid in the range of ordinary users
 SERVICE = 61200  # a uid of systemd's DynamicUser=
 
 
@@ -39,7 +39,7 @@ class Strangers(harness.Case):
         self.assertEqual(done.stdout, "")
 
     def test_a_service_of_the_machine_and_ones_own_are_obeyed(self):
-        lock = f"/run/systemd/dynamic-uid/{SERVICE}"  # systemd's while it gives out the user
+        lock = f"/run/systemd/dynamic-uid/{SERVICE}"  # systemd has this file while it uses the uid
         os.makedirs(os.path.dirname(lock), exist_ok=True)
         for uid, has_lock, code in ((0, False, 0), (SERVICE, False, 2), (SERVICE, True, 0)):
             with self.subTest(uid=uid, has_lock=has_lock):
@@ -68,7 +68,7 @@ class Strangers(harness.Case):
         self.assertIn(f"is a program of user {STRANGER}", done.stderr)
 
     def test_the_cookie_of_ddprunctl_open_is_of_no_use_to_another_user(self):
-        """A browser shows it to all ports of an address, and anybody may listen on one of them."""
+        """A browser sends the cookie to all ports of an address, and any user may listen on one of them."""
         _, endpoint = self.served_by(STRANGER)
         opened = self.start("open", f"--rdzv-endpoint={endpoint}", program=harness.DDPRUNCTL, cwd="/",
                             preexec_fn=lambda: (os.setgid(STRANGER), os.setuid(STRANGER)))
@@ -89,7 +89,7 @@ class Strangers(harness.Case):
                 self.assertEqual(asked_as(user, "/", cookie)[0], expected)
 
     def test_a_submission_is_not_handed_to_another_user(self):
-        """The request would carry the submitter's environment. The server takes connections and keeps all bytes."""
+        """The request would carry the submitter's environment. The server takes connections and records all bytes."""
         heard = os.path.join(self.scratch(), "heard")
         code = ("import os, socket, sys\n"
                 f"heard = open({heard!r}, 'wb', 0)\n"
@@ -109,7 +109,7 @@ class Strangers(harness.Case):
             self.assertNotIn(b"of-mine", file.read())
 
 
-# Asks argv[2]:argv[3] for argv[4] as user argv[1], with a cookie. Prints status and Set-Cookie.
+# Requests argv[4] from argv[2]:argv[3] as user argv[1], with a cookie. Prints status and Set-Cookie.
 VISIT = """
 import http.client, json, os, sys
 user, host, port, path, cookie = sys.argv[1:]
@@ -120,7 +120,7 @@ answer = connection.getresponse()
 print(json.dumps([answer.status, answer.getheader("Set-Cookie")]))
 """
 
-# Asks 127.0.0.1:argv[2] as user argv[1]. Prints the status of each page, and whether the store counted.
+# Sends requests to 127.0.0.1:argv[2] as user argv[1]. Prints each page's status, and whether the store took an ADD.
 ASK = r"""
 import json, os, socket, struct, sys
 user, port = int(sys.argv[1]), int(sys.argv[2])
@@ -241,7 +241,7 @@ class SharedRendezvous(harness.Case):
 
 
 class OnTheNetwork(harness.HostsCase):
-    """Without a token or TLS anybody could answer in place of another machine."""
+    """Without a token or TLS any machine could answer in place of another one."""
 
     def daemon(self):
         daemon = self.hosts[0].popen([harness.DDPRUND, "--insecure", f"--listen={self.hosts[0].address}:29400"],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs over TLS: certificates that fit, and others, which give one line each. A man in the middle is refused."""
+"""Tests jobs over TLS: right certificates, and wrong ones, which give one line each. A man in the middle is refused."""
 import glob
 import os
 import re
@@ -34,7 +34,7 @@ class OneHost(harness.Case):
             done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more, code=0)
 
     def test_no_word_of_a_job_is_on_the_wire(self):
-        """Agents, their workers' stores and ddprunctl say these words. Without TLS each of them is on the wire."""
+        """Agents, their workers' stores and ddprunctl send these words. Without TLS each one is seen on the wire."""
         certs, token = self.certs(), self.token("a-token-to-be-found-nowhere")
         worker = CLIENT + ('set(b"a-key-to-be-found", b"a-value-to-be-found"); add(b"/more", 1)\n'
                            'sys.exit("a-report-to-be-found")\n')
@@ -62,7 +62,7 @@ class OneHost(harness.Case):
                 self.assertEqual({each[:2] for each in carried if each}, {b"\x16\x03"})
 
     def job_that_waits(self, endpoint, *flags):
-        """Starts a job, which runs when this returns. The file at the path lets it end."""
+        """Starts a job, and waits until it runs. It ends when the file at the returned path exists."""
         place = self.scratch()
         job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", *flags, "sh", "-c",
                          f"echo $DDPRUN_ROUND; until [ -e {place}/go ]; do sleep 0.02; done")
@@ -80,7 +80,7 @@ class OneHost(harness.Case):
         self.assertIn("the rendezvous is back", next(line for line in job.stderr if "is back" in line))
         self.write(place, "go", "")
         done = self.finish(job)
-        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)  # there was no other round
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)  # there was no further round
         self.assertIsNone(daemon.poll())
 
     def test_another_authoritys_in_its_place_ends_no_job(self):
@@ -91,7 +91,7 @@ class OneHost(harness.Case):
         daemon.kill()
         daemon.wait()
         other, _ = self.ddprund(at, *self.tls_server(others))
-        for _ in range(2):  # the agent comes again
+        for _ in range(2):  # the agent connects again
             self.assertIn("no TLS (", next(line for line in other.stderr if "closed the connection" in line))
         other.kill()
         other.wait()
@@ -153,7 +153,7 @@ class OneHost(harness.Case):
             address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
 
             def ask(path, context=None):
-                """The answer; "": the connection is closed."""
+                """Returns the answer; "": the server closed the connection."""
                 with socket.create_connection(address, 10) as plain:
                     try:
                         asked = context.wrap_socket(plain, server_hostname="localhost") if context else plain
@@ -279,8 +279,8 @@ class OneHost(harness.Case):
         self.assertIn(f"DNS:{long}", text)
 
     def cores_of(self, serving, calling):
-        """The arguments and the core file's bytes of a ddprund, of programs that call it, and of a job that serves
-        itself."""
+        """Yields the arguments and the core file's bytes of a ddprund, of programs that call it, and of a job that
+        serves its own rendezvous."""
         with open("/proc/sys/kernel/core_pattern", encoding="ascii") as pattern:
             if pattern.read().startswith(("|", "/")):
                 self.skipTest("core files go elsewhere on this machine")
@@ -316,7 +316,7 @@ class OneHost(harness.Case):
             yield process.args, core
 
     def test_the_key_is_in_no_core_file(self):
-        """The key of the server, and the keys of its clients."""
+        """Neither the server's key nor its clients' keys are in a core file."""
         certs = self.certs()
         ca = f"--tls-ca={certs}/ca.pem"
         for args, core in self.cores_of([*self.tls_server(certs), ca], [*self.tls_client(certs), ca]):
@@ -331,7 +331,7 @@ class OneHost(harness.Case):
                     self.assertNotIn(secret, core, (args, what))
 
     def test_nothing_of_an_rsa_key_s_file_is_left_behind(self):
-        """OpenSSL reads such a key into so much memory that it isn't overwritten by chance."""
+        """OpenSSL reads an RSA key into so much memory that it isn't overwritten by chance."""
         place = self.scratch()
         key, cert = f"{place}/rsa.key", f"{place}/rsa.pem"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-days", "2", "-subj", "/CN=x",
@@ -452,7 +452,7 @@ class TwoHosts(harness.HostsCase):
         self.check_one_line(self.finish(self.start(*by_address, host=self.hosts[1])), why)
         served.terminate()
         self.finish(served)
-        done = self.finish(self.start(*by_address, host=self.hosts[0]))  # its connection to itself is refused, too
+        done = self.finish(self.start(*by_address, host=self.hosts[0]))  # even its connection to itself is refused
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn(f"ddprun: the rendezvous at {self.hosts[0].address}:29401 can't be trusted: {why}", done.stderr)
 

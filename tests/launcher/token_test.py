@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs with a token. A node that has it joins, a node without it is told so, and its bytes can be seen nowhere."""
+"""Tests jobs with a token. A node with it joins, a node without it is told so, and the token's bytes appear nowhere."""
 import base64
 import glob
 import os
@@ -16,7 +16,7 @@ SH = ["sh", "-c", harness.SHOW]
 
 
 def forms(secret):
-    """The secret, and its parts in hexadecimal digits or in base64 of a longer text, at any place of that text."""
+    """Returns the secret, its hexadecimal digits, and its base64 at any place of a longer text."""
     found = {secret, secret.hex().encode(), secret.hex().upper().encode()}
     for skipped in range(3):
         whole = secret[skipped:len(secret) - (len(secret) - skipped) % 3]
@@ -169,7 +169,7 @@ class OneHost(TokenCase):
         self.check_files(f"{place}/state")
 
     def check_files(self, place):
-        """Checks that no file there has the token, and that one has the job's name. Returns their paths."""
+        """Checks that no file in `place` has the token, and that one has the job's name. Returns the files' paths."""
         found = [os.path.join(at, name) for at, _, names in os.walk(place) for name in names]
         everything = b""
         for name in found:
@@ -192,7 +192,7 @@ class OneHost(TokenCase):
             daemon, endpoint = self.ddprund(f"--token-file={path}", cwd=place, preexec_fn=with_core)
         except subprocess.SubprocessError:
             self.skipTest("the limit of core files is 0 here")
-        # The daemon, a node's agent, and an agent that serves its job's rendezvous.
+        # Tests the daemon, a node's agent, and an agent that serves its job's rendezvous.
         for which in (None, "ddprund", "itself"):
             with self.subTest(which):
                 where, process = place, daemon

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A loop, or DistributedDataParallel by itself, tells of its steps. The daemon's GET /v1/jobs shows them."""
+"""Tests that a loop, or DistributedDataParallel itself, reports its steps, and that GET /v1/jobs shows them."""
 import json
 import os
 import signal
@@ -12,7 +12,7 @@ import harness
 
 TRAIN, MINIMAL = (os.path.join(os.path.dirname(harness.DDPRUN), name) for name in ("train", "minimal_ddp"))
 
-# Rank r's losses are 1 + r. Each rank reports 100 samples twice, then waits until the test has seen it.
+# A worker: rank r's losses are 1 + r. Each rank reports 100 samples twice, then waits until the test has seen this.
 LOOP = """
 import os, sys, time
 import ddprun

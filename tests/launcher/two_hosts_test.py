@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One job on two hosts: ranks, addresses, failures, restarts, signals."""
+"""Tests a job on two hosts: ranks, addresses, failures, restarts, signals."""
 import contextlib
 import json
 import os
@@ -36,7 +36,7 @@ class TwoHosts(harness.HostsCase):
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
 
     def test_a_store_of_nodes_on_one_machine_is_closed_to_another_one(self):
-        """Each such store is bound to all interfaces, because another node could still come from elsewhere."""
+        """Such a store is bound to all interfaces, because a further node could still come from elsewhere."""
         flags = ["--nnodes=2", "--rdzv-endpoint=localhost:29400", "--rdzv-id=job"]
         go = self.scratch() + "/go"
         script = f'[ $RANK = 0 ] && echo $MASTER_PORT; until [ -e {go} ]; do sleep 0.01; done'
@@ -57,7 +57,7 @@ class TwoHosts(harness.HostsCase):
         self.assertIn("all its nodes are on this machine", done[0].stderr)
 
     def test_the_store_lives_until_the_last_worker_is_gone_on_every_host(self):
-        # Rank 0's host is done at once. The other host's worker needs the store while it ends.
+        # Rank 0's worker ends at once. The other host's worker needs the store while it ends.
         code = ("import os, signal, socket, sys, time\n"
                 "store = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
                 "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
@@ -119,14 +119,14 @@ class TwoHosts(harness.HostsCase):
 
     @contextlib.contextmanager
     def frozen(self, pids):
-        """Their node stands still."""
+        """Stops the processes, as if their node stood still, and continues them afterwards."""
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # one that went on first may end another
+                with contextlib.suppress(ProcessLookupError):  # a process that runs again may have ended this one
                     os.kill(pid, signal.SIGCONT)
 
     def test_nodes_with_different_numbers_of_workers(self):

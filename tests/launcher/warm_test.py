@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that are forked from a Python which has imported their modules (docs/warm.md)."""
+"""Tests workers that are forked from a Python which has imported their modules (docs/warm.md)."""
 import errno
 import json
 import os
@@ -18,7 +18,7 @@ import seccomp
 PYTHON = os.path.realpath(sys.executable)
 SUPPORT = os.path.dirname(family.__file__)
 
-# A process' own facts. "warm": whether it was forked.
+# A worker that prints its process' facts. "warm": whether it was forked.
 FACTS = r'''
 import json, os, resource, signal, sys
 def text(path):
@@ -47,7 +47,7 @@ facts = {
 }
 print(json.dumps(facts), flush=True)
 '''
-# Rank 0 ends each round but the last, once it has heard of rank 1. In the last one rank 1 ends after rank 0 has looked.
+# Rank 0 ends each round but the last, once it has heard from rank 1. In the last one rank 1 ends after rank 0's look.
 RESTARTED = r'''
 import json, os, signal, sys
 import family
@@ -68,7 +68,7 @@ else:
         open(pipe, "w").close()
     sys.exit(attempt < last)
 '''
-# Each of three rounds waits until the next one's workers are there. The first one of two ends them, the second one not.
+# The first two of three rounds wait until the next one's workers are forked. The first one then kills their warden.
 AHEAD = r'''
 import os, signal, sys
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -140,7 +140,7 @@ class Warm(harness.Case):
             return len(file.read().split())
 
     def check_second_round_is_cold(self, script):
-        """The worker of each of three rounds says whether it is warm."""
+        """Checks that of three rounds' workers, which print whether they are warm, only the second one is cold."""
         done = self.run_warm(script, "--max-restarts=2")
         self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()], ["True", "False", "True"], done.text)
@@ -151,7 +151,7 @@ class Warm(harness.Case):
                   "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '2' and os.environ['RANK'] == '1')\n")
         done = self.run_warm(script, "--nproc-per-node=3", "--max-restarts=2")
         self.assertEqual(done.returncode, 0, done.text)
-        self.assertGreaterEqual(done.stdout.count("there True"), 3 + 2, done.text)  # others were stopped before
+        self.assertGreaterEqual(done.stdout.count("there True"), 3 + 2, done.text)  # other workers were stopped earlier
         self.assertNotIn("there False", done.stdout)
         self.assertEqual(self.num_imports(), 1)
 
@@ -284,18 +284,18 @@ class Warm(harness.Case):
                                       r"before it began; the workers start as ever\n$")
 
     def test_a_process_that_a_module_forks_ends_with_the_imports(self):
-        """As the helper it would fork workers, too."""
+        """Otherwise it would act as a second helper, and fork workers, too."""
         self.write(self.folder, "forks.py", "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n")
         done = self.run_warm("import sys\nprint('child' if sys.modules['forks'].child == 0 else 'parent')\n", module="forks")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "parent\n", ""), done.text)
 
     def test_a_module_s_output_at_its_import_is_shown_once_on_standard_error(self):
-        """Also what was in a buffer of Python or the C library when the workers were forked."""
+        """This includes text in a buffer of Python or the C library when the workers were forked."""
         self.write(self.folder, "prints.py", "import ctypes, sys\nprint('by print')\nprint('by stderr', file=sys.stderr)\n"
                                              "ctypes.CDLL(None).puts(b'by puts')\n")
         path = self.write(self.folder, "script.py", "import os, sys\nprint('prints' in sys.modules)\n"
                                                     "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
-        for flag in ("-u", "-E"):  # with -E Python doesn't see that ddprun wants no buffers
+        for flag in ("-u", "-E"):  # with -E Python ignores ddprun's variable for unbuffered output
             with self.subTest(flag):
                 done = self.ddprun("--standalone", "--max-restarts=1", "--preload=prints", "--no-python", PYTHON, flag, path, code=0)
                 self.assertEqual(done.stdout, "True\nTrue\n", done.text)
@@ -322,7 +322,7 @@ class Warm(harness.Case):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "True\n", ""), done.text)
 
     def on_spoilt_disks(self, script, flags, variables=""):
-        """[(what a write fails with, what ddprun did)], where $DISK, a disk, is full, and where it can only be read."""
+        """Runs ddprun with a $DISK that is full, and with a read-only one. Returns [(a write's error, the result)]."""
         path = self.write(self.folder, "script.py", script)
         command = f"{variables} $DDPRUN --standalone {flags} --no-python {PYTHON} -u {path}; echo exit $?; rm -f $DISK/fill; ls -A $DISK"
         return [(fails_with, self.in_small_disk(f"{spoil}; {command}", PYTHONPATH=self.folder, IMPORTS=self.imports))
@@ -355,7 +355,7 @@ class Warm(harness.Case):
         self.check_one_line(self.ddprun("--standalone", "--preload=a/b", "true"), "must be auto, or names of Python modules", code=2)
 
     def test_python_s_own_scripts_and_modules_are_forked_others_are_not(self):
-        """Others run once, by themselves."""
+        """Other programs run once, as fresh processes."""
         wrapper = self.write(self.folder, "python_train", f'#!/bin/sh\necho ran "$@" >>{self.imports}\n')
         os.chmod(wrapper, 0o755)
         code = "import os; print('rank', os.environ['RANK'])"
@@ -415,7 +415,7 @@ class Warm(harness.Case):
             self.assertIn("there 0 False", self.run_warm(LEARNT, f"--preload-cache={cache}", module="auto").stdout)
 
     def test_a_restart_while_the_helper_imports_is_cold_which_info_alone_says(self):
-        """The list is of modules in Python's own folders. A user's is one of them."""
+        """The list has only modules in Python's own folders; one of them is the user's."""
         base, pipe = self.scratch(), os.path.join(self.folder, "pipe")
         os.mkfifo(pipe)
         self.write(sysconfig.get_path("purelib", "posix_user", {"userbase": base}), "slow.py",
@@ -438,7 +438,7 @@ class Warm(harness.Case):
         self.assertEqual(family.growth(rounds), [])
 
     def test_workers_share_the_helper_s_memory_until_they_write_to_it(self):
-        """Also over a collection of garbage, which would write to all of it."""
+        """This also holds after a garbage collection, which would write to all of it."""
         self.write(self.folder, "large.py", "data = [[i] for i in range(500_000)]\n")  # 65 MB
         script = ("import gc, sys\ngc.collect()\nwith open('/proc/self/smaps_rollup') as file:\n"
                   "    print(*(int(line.split()[1]) for line in file if line.startswith(('Rss', 'Private_Dirty'))))\n")
@@ -510,7 +510,7 @@ class Warm(harness.Case):
             harness.wait_until(lambda: not self.processes(), "all processes of the job have ended")
 
     def processes(self):
-        """Those with this test's folder in their environment."""
+        """Returns the processes with this test's folder in their environment."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A warning (--preemption-signals, --time-limit) goes to the workers that have a handler for its signal."""
+"""Tests that a warning (--preemption-signals, --time-limit) goes to the workers with a handler for its signal."""
 import os
 import signal
 import sys
 
 import harness
 
-# Prints when it is ready, counts its signal (SIGUSR1 unless it gets another one), and leaves with 75 when $GO exists.
+# A worker that prints when it is ready, counts its signal (SIGUSR1 by default), and exits with 75 when $GO exists.
 HANDLER = """
 import os, signal, sys, time
 count = 0

@@ -14,7 +14,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TIMEOUT = 120
-# Variables that no launcher sets, or that are the same in any case.
+# Variables that no launcher sets, or that are always the same.
 DROPPED = {"_", "SHLVL", "PWD", "OLDPWD", "PARITY_OUT", "GLOO_SOCKET_IFNAME", "PATH", "HOME", "TMPDIR", "LC_CTYPE", "PYTHONPATH",
            "XDG_CONFIG_HOME", "PYTHON_EXEC"}
 RANDOM_ID = re.compile(r"\b[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\b")
@@ -125,7 +125,7 @@ class Answer:
         return re.sub(r"(logs/[^/\s]+)_[a-z0-9_]{8}(?=/|$)", r"\1_<random>", text)
 
     def _lines(self, stream, nodes):
-        """The lines of several workers, which come in any order."""
+        """Returns the lines of several workers, sorted, because they come in any order."""
         return sorted(self.mask(line) for node in range(nodes) for line in self._read(f"{stream}{node}").splitlines())
 
     def _workers(self):
@@ -146,7 +146,7 @@ class Answer:
         return found
 
     def _events(self, nodes):
-        """--event-log-handler: source, state and rank of each event, without events whose order is random."""
+        """Returns source, state and rank of each event of --event-log-handler, without events whose order is random."""
         events = []
         for node in range(nodes):
             for line in self._read(f"stderr{node}").splitlines():
@@ -159,7 +159,7 @@ class Answer:
         return events
 
     def _error_file(self):
-        """The file {dir}/own.json, in which the launcher tells its caller of the error."""
+        """Returns the content of {dir}/own.json, in which the launcher reports the error to its caller."""
         try:
             data = json.loads(self._read("own.json"))
         except FileNotFoundError:
@@ -171,8 +171,8 @@ class Answer:
         return data
 
     def _tree(self):
-        """Files below {dir}/logs, with their lines in alphabetical order; empty folders with a /. ddprun's own events
-        are left out, because torchrun has none."""
+        """Returns the files below {dir}/logs, with their lines in alphabetical order; empty folders with a /. Leaves
+        out ddprun's own events, because torchrun has none."""
         tree = {}
         top = os.path.join(self.folder, "logs")
         for folder, folders, names in os.walk(top):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines for which torchrun and ddprun are compared. {dir}: the folder in which they run. {port}, {port2}:
+"""The command lines with which torchrun and ddprun are compared. {dir}: the folder in which they run. {port}, {port2}:
 free ports. answer.py has the programs."""
 import dataclasses
 import signal
 
-# A difference that is meant: its place → the row of docs/torchrun.md (the begin of its first column) that has the
+# The intended differences: place → the row of docs/torchrun.md (the begin of its first column) that has the
 # reason. "environment:NAME" is a variable of a worker.
 EVERYWHERE = {
     "environment:MASTER_ADDR": "`MASTER_ADDR`",
@@ -35,7 +35,7 @@ def one(name, *arguments, **more):
 
 
 def logs(name, *arguments, **more):
-    """Two workers whose output goes to the places that `arguments` name."""
+    """Returns a case of two workers whose output goes to the places that `arguments` name."""
     return one("log_" + name, "--nproc-per-node=2", *arguments, "w.py", **more)
 
 

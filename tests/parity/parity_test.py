@@ -31,7 +31,7 @@ OF_A_WORKER = ("argv", "name", "python", "write_through", "own_session")
 
 
 def differences(theirs, ours):
-    """The places in which two answers differ → each answer's value there."""
+    """Returns the places in which two answers differ → each answer's value there."""
     found = {}
 
     def compare(where, a, b):
@@ -53,7 +53,7 @@ def differences(theirs, ours):
 
 
 def rows_of_the_page():
-    """The first columns of docs/torchrun.md's tables."""
+    """Returns the first columns of docs/torchrun.md's tables."""
     with open(os.path.join(SOURCE, "docs", "torchrun.md"), encoding="utf-8") as f:
         return [line[2:].split(" | ")[0] for line in f if line.startswith("| ")]
 
@@ -64,7 +64,7 @@ def recorded(case):
 
 
 def without_ids(result):
-    """The result without the random job ids in names of the log tree."""
+    """Returns the result without the random job ids in names of the log tree."""
     return json.loads(re.sub(r"logs/[0-9a-f-]{32,36}_<random>", "logs/<id>_<random>", json.dumps(result)))
 
 
@@ -96,7 +96,7 @@ class Parity(unittest.TestCase):
 
 
 class Recordings(unittest.TestCase):
-    """The recorded answers are those that torchrun gives today."""
+    """Tests that the recorded answers are those of the installed torchrun."""
 
     maxDiff = None
 

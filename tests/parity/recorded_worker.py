@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The same as worker.py, under PyTorch's @record.
+# Does the same as worker.py, under PyTorch's @record.
 import sys
 
 from torch.distributed.elastic.multiprocessing.errors import record

@@ -28,7 +28,7 @@ def all_are_here():
 
 def main(words):
     task = words[0] if words else ""
-    if task == "wait":  # waits for the signal that is to come
+    if task == "wait":  # waits for the signal that the test sends
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     report()
     print("out", RANK, "apple", flush=True)
@@ -46,7 +46,7 @@ def main(words):
     elif task == "fail-first" and ATTEMPT == "0":
         sys.exit(5)
     if task in ("exit", "raise", "kill"):
-        time.sleep(600)  # this worker is a victim
+        time.sleep(600)  # until the launcher stops this worker
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files of configs/ work: the TOML file is read, the unit verifies, the batch script runs."""
+"""Tests that the files of configs/ work: ddprun reads the TOML file, the units verify, the batch script runs."""
 import json
 import os
 import re
@@ -40,7 +40,7 @@ class Scratch(unittest.TestCase):
 
 
 class TomlFile(Scratch):
-    """Each key that the file explains is taken out of its comment. A job then runs with it."""
+    """Uncomments each key that the file explains, and runs a job with it."""
 
     def setUp(self):
         super().setUp()
@@ -208,8 +208,8 @@ class SystemdUnit(Scratch):
             self.assertNotRegex(done.stdout, r"(ddprund|ddprun-agent@alice)\.(service|socket):")
 
     def test_units_ask_for_what_the_page_says(self):
-        """Units without these lines verify. Only jobs would miss them: no leaves for workers, no memory for RDMA, no
-        watchdog. A client could fill the machine's memory."""
+        """Units without these lines also verify. Only jobs would miss them: no cgroups for workers, no memory for RDMA,
+        no watchdog. A client could fill the machine's memory."""
         for name, wanted in (
                 ("ddprund.service", {"Type": "notify", "WatchdogSec": "30s", "DynamicUser": "yes",
                                      "ExecReload": "/bin/kill -HUP $MAINPID", "LimitNOFILE": "1048576",
@@ -241,7 +241,7 @@ class SystemdUnit(Scratch):
 
 
 class KubernetesManifest(Scratch):
-    """The commands of the containers, each in a network namespace that stands for a Pod's."""
+    """Runs the commands of the containers, each in a network namespace like a Pod's."""
 
     def setUp(self):
         super().setUp()
@@ -260,7 +260,7 @@ class KubernetesManifest(Scratch):
         return text
 
     def begin(self, command, pod, host):
-        """`command` of the pod with that name."""
+        """Starts `command` of the pod with that name."""
         words = [self.by_address(word.replace("$(POD)", pod)).replace("/data/", f"{self.directory}/{pod}/")
                  for word in command]
         process = host.popen(words, env=environment(), stdin=subprocess.DEVNULL,
@@ -325,7 +325,7 @@ with netns.Hosts(2) as hosts:
         self.write("bin/train", self.TRAIN, 0o755)
         batch = environment(SLURM_JOB_ID="4711", SLURM_JOB_NUM_NODES="2", SLURM_JOB_NODELIST="node[0-1]",
                             SLURM_JOB_NAME="train", XDG_CONFIG_HOME="/nonexistent")
-        # The script finds this `train` first, because the test is about the launch, not about the training.
+        # A fake `train` comes first in PATH, because the test is about the launch, not about the training.
         batch["PATH"] = os.path.join(self.directory, "bin") + ":" + batch["PATH"]
         done = subprocess.run(["bash", os.path.join(CONFIGS, "train.sbatch"), "--epochs=1"], timeout=90,
                               env=batch, cwd=os.path.join(self.directory, "bin"), text=True,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/demo.sh passes its arguments on. Fakes replace the setup, the build and the run here. The README's own test
-runs the whole script."""
+"""Tests that scripts/demo.sh passes its arguments on. Fakes replace the setup, the build and the run. The README's own
+test runs the whole script."""
 import os
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
 
-# Keeps its arguments, and writes the summary to the file that they name.
+# A fake ddprun that keeps its arguments, and writes the summary to the file that they name.
 FAKE_DDPRUN = """#!/usr/bin/env python3
 import json, sys
 arguments = sys.argv[1:]

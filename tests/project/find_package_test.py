@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""find_package(ddprun) from a project of its own against the installed tree, with and without LibTorch. The programs
-run under ddprun. The public headers compile before them (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
+"""Tests find_package(ddprun) in an outside project with the installed tree, with and without LibTorch. The programs run
+under ddprun. The public headers are compiled before them (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
 import glob
 import os
 import re
@@ -34,7 +34,7 @@ def readme_loop():
 
 
 def headers_of_pages():
-    """The headers of ours that README, docs and examples name, as <ddprun/…>."""
+    """Returns our headers that README, docs and examples name, as <ddprun/…>."""
     named = set()
     for pattern in ("README.md", "docs/*.md", "examples/*/*.cc"):
         for path in glob.glob(os.path.join(SOURCE, pattern)):
@@ -43,8 +43,8 @@ def headers_of_pages():
     return sorted(named)
 
 
-# Things that the C++ blocks of docs/ take as given, by page and place. They are the parameters of a function around the
-# block. A text that begins with "//" stands before a block that is a part of a file.
+# Names that the C++ blocks of docs/ use without a definition, by page and place. They become parameters of a function
+# around the block. A text that begins with "//" is put before a block that is a part of a file.
 GIVEN = {
     ("sdk", 0): "ddprun::Communicator* comm, int peer",
     ("loader", 0): "ddprun::Session* session, std::int64_t num_samples, ddprun::Loader<Batch>::Load read_batch, "
@@ -76,12 +76,12 @@ GIVEN = {
     ("inplace", 0): "int snapshot, void train(ddprun::Session&, ddprun::Communicator&, int)",
     ("compression", 0): "torch::nn::Linear net, ddprun::Communicator* communicator",
 }
-# torch.comm_hook runs the first one; no user needs the second one.
+# The test torch.comm_hook runs the first block; no user needs the second one.
 ELSEWHERE = {("compression", 1), ("architecture", 0)}
 
 
 def code_of_pages():
-    """The blocks as functions that nobody calls."""
+    """Returns the blocks as functions that nobody calls."""
     code, seen = [], set()
     for name in sorted(filter(lambda name: name.endswith(".md"), os.listdir(os.path.join(SOURCE, "docs")))):
         with open(os.path.join(SOURCE, "docs", name), encoding="utf-8") as f:
@@ -91,7 +91,7 @@ def code_of_pages():
             seen.add(key)
             if key in ELSEWHERE:
                 continue
-            given = GIVEN[key]  # a KeyError means that a page has a new block: add to GIVEN what it takes as given
+            given = GIVEN[key]  # a KeyError means that a page has a new block: add its undefined names to GIVEN
             block = re.sub(r"^#include .*$", "", block, flags=re.M)
             block = re.sub(r"\(…\)", "(int i = 0; i < 2; ++i)", block)
             block = re.sub(r"= …;", "= {};", block)
@@ -123,7 +123,7 @@ class FindPackage(unittest.TestCase):
         return prefix
 
     def check_lines_of_the_page(self, prefix):
-        """The lines work as they are, and in a project that sets no policies."""
+        """Checks that the page's lines work unchanged, and in a project that sets no policies."""
         with open(os.path.join(SOURCE, "docs/sdk.md"), encoding="utf-8") as f:
             lines = re.search(r"```cmake\n(.*?)```", f.read(), re.S)[1].splitlines(keepends=True)
         self.assertTrue(lines[0].startswith("cmake_minimum_required") and lines[1].startswith("project"), lines)
@@ -146,7 +146,7 @@ class FindPackage(unittest.TestCase):
         return run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", os.path.join(build, program)])
 
     def test_programs_build_without_libtorch(self):
-        """A tree that is configured without LibTorch, with the libraries of the tested build."""
+        """Configures a tree without LibTorch, and uses the libraries of the tested build."""
         build = os.path.join(self.directory, "without")
         run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_BUILD_TESTS=OFF",
              "-DDDPRUN_BUILD_BENCH=OFF"])
@@ -198,7 +198,7 @@ class FindPackage(unittest.TestCase):
             self.assertRegex(output, rf"rank {rank}: loss \d\.\d\d")
 
     def configure_tree(self, *options, status=0):
-        """This tree in a build folder of the test's own."""
+        """Configures this tree in a build folder of the test's own."""
         if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
             self.skipTest("built without LibTorch")
         with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/gpu_check.sh and its steps on a machine without GPU: nvidia-smi is missing, or is a script of this test."""
+"""Tests scripts/gpu_check.sh and its steps without a GPU: nvidia-smi is missing, or is a script of this test."""
 import json
 import os
 import re
@@ -106,7 +106,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(line, text)
         self.assertNotIn("77.1", row)  # a step that failed has no figure
         adamw = text.partition("<!--begin:gpu-adamw-->")[2].partition("<!--end:gpu-adamw-->")[0]
-        self.assertNotIn("2030-01-02", adamw)  # not measured in that run: the row stays
+        self.assertNotIn("2030-01-02", adamw)  # not measured in that run, so the row stays
 
     def outcomes(self, *steps, deadline=60):
         machine = gpu_steps.Machine(self.folder, ["a card, 580.1"])
@@ -132,7 +132,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(found["well"]["figures"], [{"ms": 1.5}])
 
     def trained(self, **found):
-        """The judgement of a training that writes `found`."""
+        """Yields the outcome of a training that writes `found`: as a first run, and as one that goes on."""
         found = {"world_size": 2, "backend": "nccl", "device": "cuda:0", "test_accuracy": 0.9, "wall_seconds": 1, "first_step": 1,
                  "epochs": [{"samples_per_second": 9}], "steps": {"loader": {"median": 1}, "step": {"median": 2}}, **found}
         for name, goes_on in (("train", False), ("goes on", True)):

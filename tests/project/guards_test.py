@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The guards of a change find planted faults: clang-format, clang-tidy, ccache's rules, and ctest's for skips."""
+"""Tests that the checks of a change find planted faults: clang-format, clang-tidy, ccache's rules, check_skips.py."""
 import json
 import os
 import shutil
@@ -28,7 +28,7 @@ NOT_FORMATTED = "int  one( ){return 1;}\n"
 
 class Guards(unittest.TestCase):
     def setUp(self):
-        """A repository of two sources, whose main branch has one old fault."""
+        """Makes a repository of two sources, whose main branch has one old fault."""
         self.root = files.scratch(self)
         for path in ("scripts/format.sh", "scripts/tidy.py", ".clang-format", ".clang-tidy"):
             os.makedirs(os.path.dirname(os.path.join(self.root, path)), exist_ok=True)
@@ -87,8 +87,8 @@ class Guards(unittest.TestCase):
         self.assertNotIn("redefinition", said)
 
     def all_tests(self):
-        # ctest runs in another folder. It starts the log of its own folder anew, and the run around this test has that
-        # log open.
+        # ctest runs in another folder, because it overwrites the log of its folder. The ctest that runs this test has
+        # its log open.
         self.write("CTestTestfile.cmake", f'subdirs("{os.path.dirname(os.path.realpath(BIN))}")')
         tests = subprocess.run(["ctest", "--test-dir", self.root, "--show-only=json-v1"],
                                text=True, timeout=60, stdout=subprocess.PIPE, check=True).stdout
@@ -98,7 +98,7 @@ class Guards(unittest.TestCase):
 
     def test_the_tests_run_in_venvs_python_where_there_is_one(self):
         venv = os.path.join(SOURCE, ".venv/bin/python3")
-        commands = [test.get("command", []) for test in self.all_tests()]  # none: its program is not built
+        commands = [test.get("command", []) for test in self.all_tests()]  # no command: its program is not built
         pythons = {command[0] for command in commands if "-B" in command}
         self.assertEqual(len(pythons), 1, pythons)
         self.assertTrue(pythons == {venv} or not os.path.exists(venv), pythons)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped programs and the library for C are hardened. Their ELF files show the options that the linker and the
-compiler were given.
+"""Tests that the shipped programs and the library for C are hardened. Their ELF files show the linker's and the
+compiler's options.
 
     hardening_test.py [WHEEL]      a wheel's files in place of a build's (scripts/wheel_check.sh)
 """
@@ -30,7 +30,7 @@ def read(*arguments):
 
 
 def elf_files(folder):
-    """Name → path."""
+    """Yields (name, path) of each ELF file in the folder."""
     for path in files.below(folder):
         path = os.path.join(folder, path)
         if os.path.isfile(path) and not os.path.islink(path):
@@ -79,7 +79,7 @@ class Hardening(unittest.TestCase):
     def check_guards(self, path):
         with open(path, "rb") as file:
             program = file.read()
-        if program[18] == 62:  # x86-64; ARM64's guard is a variable, whose reads have no bytes of their own
+        if program[18] == 62:  # x86-64; ARM64's guard is a variable, whose reads have no typical bytes
             # The wheel's compiler has an own __stack_chk_fail, and names are stripped.
             self.assertGreater(len(re.findall(GUARD, program)), 1000, "-fstack-protector-strong")
 
@@ -89,7 +89,7 @@ class Hardening(unittest.TestCase):
             return "CMAKE_BUILD_TYPE:STRING=Debug\n" in cache.read()
 
     def test_stacks_and_buffers_are_checked(self):
-        # A wheel's `ddprun` is all programs in one, which the others only start.
+        # A wheel's `ddprun` holds all programs, and the others only start it.
         for name in ("ddprun", LIBRARY) if WHEEL else (*PROGRAMS[:4], LIBRARY):
             with self.subTest(name):
                 symbols = read("--dyn-syms", self.paths[name])
@@ -97,9 +97,9 @@ class Hardening(unittest.TestCase):
                     self.check_guards(self.paths[name])
                 else:
                     self.assertIn("__stack_chk_fail", symbols, "-fstack-protector-strong")
-                if WHEEL or not self.is_debug():  # this one needs optimisation
+                if WHEEL or not self.is_debug():  # this check needs optimisation
                     self.assertRegex(symbols, r"__\w+_chk\b", "_FORTIFY_SOURCE")
-        if not WHEEL:  # its warden has no symbols
+        if not WHEEL:  # a wheel's warden has no symbols
             self.assertIn("__stack_chk_fail", read("-s", self.paths[WARDEN]))
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A communication hook of one's own takes 20 lines. The hook in docs/compression.md is the one in the program that
+"""Tests that a user's communication hook takes 20 lines. The hook in docs/compression.md is that of the program that
 tests run."""
 import os
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`cmake --install` installs everything that a job needs. The installed ddprun runs a job."""
+"""Tests that `cmake --install` installs everything that a job needs. The installed ddprun runs a job."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "m
 
 
 def named_pages_are_there(prefix):
-    """Each docs/NAME.md that a help text or a manual page names is at the place that they give."""
+    """Returns whether each docs/NAME.md that a help text or a manual page names is at the place that they give."""
     place = os.path.join(prefix, "share/doc/ddprun")
     named = {"docs/launcher.md"}
     for words in (["ddprun", "--help"], ["ddprun", "--print-man=ddprun"], ["ddprund", "--help"], ["ddprun-agent", "--help"],
@@ -40,7 +40,7 @@ def main():
     if not all(os.path.exists(os.path.join(BIN, name)) for name in ("ddprun", "ddprund")):
         skips.skip_all("only a part of the tree is built")
     manifest = os.path.join(os.path.dirname(BIN), "install_manifest.txt")
-    if os.path.exists(manifest):  # an earlier `sudo cmake --install` leaves a file of root's
+    if os.path.exists(manifest):  # an earlier `sudo cmake --install` leaves a file that belongs to root
         os.unlink(manifest)
     with tempfile.TemporaryDirectory() as prefix:
         subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--prefix", prefix], check=True,
@@ -64,7 +64,7 @@ def main():
                              cwd=prefix)
         print(job.stdout + job.stderr)
         ran = ran and job.stdout.count("by python") == 2
-        train = os.path.join(prefix, "bin/train")  # it finds LibTorch, if there is one
+        train = os.path.join(prefix, "bin/train")  # it must find LibTorch, if there is one
         if os.path.exists(train):
             subprocess.run([train, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=30)
         module = subprocess.run([sys.executable, "-B", "-c", "import ddprun; ddprun.step(1)"], timeout=30,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The LibTorch that cmake/LibTorch.cmake takes, and its message about one that is too old or missing."""
+"""Tests which LibTorch cmake/LibTorch.cmake takes, and its message about one that is too old or missing."""
 import os
 import subprocess
 import sys
@@ -22,7 +22,7 @@ message(STATUS "found: ${{DDPRUN_TORCH_FOUND}}, version ${{DDPRUN_TORCH_VERSION}
 
 class LibTorch(unittest.TestCase):
     def configure(self, version, wanted="AUTO"):
-        """CMake's exit status, output, and the folder in which it found this version (None: nothing)."""
+        """Returns CMake's exit status, its output, and the folder of a LibTorch of `version` (None: there is none)."""
         directory = tempfile.TemporaryDirectory(prefix="ddprun-libtorch-")
         self.addCleanup(directory.cleanup)
         torch = os.path.join(directory.name, "torch")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every file and heading that a page of documentation links to exists, and every test that tests/CLAIMS.md names."""
+"""Tests that every file and heading that a page of documentation links to exists, and every test in tests/CLAIMS.md."""
 import collections
 import functools
 import glob
@@ -23,7 +23,7 @@ def pages():
 
 @functools.lru_cache
 def anchors(page):
-    """Those of the page's headings, as GitHub makes them."""
+    """Returns the anchors of the page's headings, as GitHub makes them."""
     with open(page, encoding="utf-8") as f:
         prose = re.sub(r"^```.*?^```", "", f.read(), flags=re.S | re.M)
     found = collections.Counter()
@@ -53,7 +53,7 @@ def missing(page):
 
 
 def missing_tests():
-    """`x_test` and `folder.x` in tests/CLAIMS.md are an entry of ctest, or a file of one."""
+    """Returns each `x_test` and `folder.x` in tests/CLAIMS.md that is neither a ctest entry nor a file below tests/."""
     files = [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(SOURCE, "tests")) for name in names]
     known = {os.path.splitext(os.path.basename(file))[0] for file in files}
     for file in files:
@@ -70,7 +70,7 @@ def plain(text):
 
 
 def missing_cases():
-    """A case in quotes in tests/CLAIMS.md is the beginning of a test's name, or after "…" any part of one."""
+    """Returns each quoted case in tests/CLAIMS.md that begins no test's name, or, after "…", is no part of one."""
     names = []
     for file in glob.glob(f"{SOURCE}/tests/**/*", recursive=True):
         if file.endswith((".cc", ".py", "CMakeLists.txt")):

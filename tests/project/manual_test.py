@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages and completions, as man(1)'s formatter and the shells themselves read them."""
+"""Tests manual pages and completions with man(1)'s formatter and the shells themselves."""
 import os
 import pty
 import re
@@ -96,12 +96,12 @@ class Completions(unittest.TestCase):
 
     @staticmethod
     def others():
-        """Programs that have commands, or none; train only if it is built."""
+        """Returns the other programs with completions; train only if it is built."""
         names = ["ddprunctl", "ddprund", "ddprun-agent", "train"]
         return [name for name in names if os.path.exists(program(name))]
 
     def check(self, complete):
-        """`complete(line)`: the words that the shell offers at the line's end."""
+        """Checks completions. `complete(line)` returns the words that the shell offers at the line's end."""
         self.assertEqual(complete("ddprun --max-rest"), {"--max-restarts", "--max-restart-delay"})
         self.assertEqual(complete("ddprun --nnodes 2 --standal"), {"--standalone"})
         self.assertEqual(complete("ddprun --on-join w"), {"wait"})
@@ -191,7 +191,7 @@ class Completions(unittest.TestCase):
                                  ("ddprun --nnodes 2 alpha.py bet\t", "beta.toml")):
             os.write(terminal, typed.encode())
             read_until(completed)
-            os.write(terminal, b"\x15")  # Ctrl-U drops the line
+            os.write(terminal, b"\x15")  # Ctrl-U deletes the line
 
 
 if __name__ == "__main__":

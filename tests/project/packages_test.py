@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages (docs/packages.md): cpack makes them, lintian looks at them. They are installed, run and removed
-in a copy of this machine's file system, an overlay in a mount name space, which is thrown away.
+"""Tests the Debian packages (docs/packages.md): cpack makes them, lintian checks them. They are installed, run and
+removed in a throw-away copy of this machine's file system, an overlay in a mount name space.
 
     packages_test.py [FOLDER]      the packages there, for this release of Debian (scripts/debian_packages.sh --check)
 """
@@ -36,9 +36,9 @@ PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin
           "/usr/share/bash-completion/completions/ddprunctl")
 
 MAINTAINER = "Ada Lovelace <ada@example.org>"
-# The version that CMakeLists.txt has, as Debian's of this release.
+# The version of CMakeLists.txt in the form of this release's Debian package.
 VERSION = r"{}-1(~deb\d+u1)?"
-# Before an update: the package as it was made earlier, with another default in the conffile and a page that is gone.
+# Makes an earlier package for an update: with another default in the conffile, and a page that the new one lacks.
 MAKE_EARLIER = """
 dpkg-deb -R /packages/ddprun_*.deb /earlier
 sed -i 's/^Version: .*/Version: 0.0.1-1/' /earlier/DEBIAN/control
@@ -93,7 +93,7 @@ class Packages(unittest.TestCase):
         return os.path.join(self.folder, found)
 
     def in_overlay(self, script):
-        """The output of `script`, run as root in a copy of this file system."""
+        """Runs `script` as root in a copy of this file system. Returns its output."""
         place = files.scratch(self)
         done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, self.folder, SOURCE, script],
                    stdin=subprocess.DEVNULL)
@@ -127,7 +127,7 @@ class Packages(unittest.TestCase):
     def test_installed_run_updated_and_removed(self):
         present = " ".join(PLACES)
         at = f"127.0.0.1:{free_port()}"
-        places = "/" if FOLDER else "/etc /usr /var"  # others write elsewhere on a machine in use
+        places = "/" if FOLDER else "/etc /usr /var"  # elsewhere other processes of the machine write
         said = self.in_overlay(f"""
             {MAKE_EARLIER}
             cd /
@@ -184,10 +184,10 @@ assert install_test.named_pages_are_there("/usr")'
         self.assertRegex(said, r"jobs: second +ended")
         self.assertEqual([line for line in lines if "left: " in line],
                          ["left: /etc/ddprun/ddprun.toml", "left: /var/lib/private/ddprun"], said)
-        # systemctl leaves one, when it disables a unit, until the next boot.
+        # When systemctl disables a unit, it leaves systemd-units-load until the next boot.
         self.assertEqual([line for line in lines if line.startswith(("new: ", "gone: "))
                           and line != "new: /run/systemd/systemd-units-load"], [], said)
-        self.assertNotIn("ddprund.service:", said)  # systemd-analyze would name these units
+        self.assertNotIn("ddprund.service:", said)  # systemd-analyze names a faulty unit
         self.assertNotIn("ddprund.socket:", said)
 
     def test_a_service_manager_is_asked_for_what_an_update_and_a_removal_need_and_no_more(self):
@@ -226,7 +226,7 @@ END
             step, _, what = line.partition(": ")
             asked.setdefault(step, []).append(what)
         self.assertEqual(asked["installed"], ["systemctl daemon-reload"], said)
-        # Agents run jobs, so no update restarts them.
+        # An update restarts no agent, because agents run jobs.
         self.assertEqual(sorted(set(asked["updated"])),
                          ["deb-systemd-invoke try-restart ddprund.service", "systemctl daemon-reload"], said)
         self.assertEqual(asked["updated"][-2:],

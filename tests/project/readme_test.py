@@ -23,7 +23,7 @@ import sshd  # noqa: E402
 
 
 def blocks():
-    """Name → the text of the fenced block; blocks without a name are under None."""
+    """Returns name → the text of the fenced block; blocks without a name are under None."""
     with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
         text = f.read()
     found = {}
@@ -33,7 +33,7 @@ def blocks():
 
 
 def shape(line):
-    """The line without its numbers and the clone's folder, which differ from run to run."""
+    """Returns the line without its numbers and the clone's folder, which differ from run to run."""
     return re.sub(r"\d[\d.]*", "N", " ".join(line.replace(SOURCE + "/", "").split()))
 
 
@@ -49,7 +49,7 @@ def skip_without_train():
 
 
 def few():
-    """Flags for a short training, because these commands show that the ranks meet."""
+    """Returns flags for a short training, because these commands only show that the ranks meet."""
     return "--epochs=1", *digits.few(8)
 
 
@@ -79,7 +79,7 @@ class Commands(unittest.TestCase):
         self.assertEqual([p.returncode for p in running], [0, 0], "\n--\n".join(outputs))
 
     def test_every_block_is_tested(self):
-        """The one named pip is wheel_test.py's."""
+        """wheel_test.py runs the block named pip."""
         self.assertNotIn(None, blocks(), "a fenced block of README.md has no <!-- test: … --> line")
         self.assertEqual(set(blocks()), {"pip", "demo", "demo's end", "run", "is what runs the tests", "two nodes",
                                          "two nodes configured", "hosts", "daemon", "compiles", "builds"})
@@ -117,7 +117,7 @@ class Commands(unittest.TestCase):
                           DDPRUN_RDZV_ENDPOINT="node0:29400")
 
     def test_hosts(self):
-        """One of the two hosts is this one. The other one's sshd listens on ssh's usual port."""
+        """One of the two hosts is the local one. The other one's sshd listens on ssh's usual port."""
         skip_without_train()
         try:
             hosts, keys = netns.Hosts(2), sshd.Keys()

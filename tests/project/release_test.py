@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The cheap parts of a release: install.sh of the tarball with this build's programs, what
-release.sh refuses, an RPM, the workflows. scripts/wheel_check.sh tries the wheels, scripts/image_check.sh the
+"""Tests the cheap parts of a release: the tarball's install.sh with this build's programs, release.sh's refusals, an
+RPM, the workflows. scripts/wheel_check.sh tries the wheels, scripts/image_check.sh the
 container image and the conda package."""
 import json
 import os
@@ -78,7 +78,7 @@ class Release(unittest.TestCase):
         self.assertEqual(job.stdout.count("up"), 2)
         with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
             self.assertIn("ExecStart=%s/bin/ddprund " % prefix, unit.read())
-        # Another version has no such page.
+        # This makes another version, which lacks that page.
         os.unlink(os.path.join(tree, "share/doc/ddprun/docs/top.md"))
         self.assertEqual(self.run_command(install, "--prefix=" + prefix).returncode, 0)
         self.assertNotIn("share/doc/ddprun/docs/top.md", files.below(prefix))
@@ -131,7 +131,7 @@ class Release(unittest.TestCase):
             with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
                 texts.append(file.read())
         image, recipe, manifest = texts
-        self.assertNotIn(version, image + recipe)  # CMakeLists.txt alone has it
+        self.assertNotIn(version, image + recipe)  # only CMakeLists.txt has it
         image = image.replace("$VERSION", version).replace("$ARCHITECTURE", "x86_64")
         self.assertEqual(re.findall("^ADD (.*) /$", image, re.M), [tarball])
         copied = re.findall("^COPY --from=unpacked /(.*?)/? /", image, re.M)

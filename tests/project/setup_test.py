@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/setup.sh installs only wheels whose hash is in its lock file."""
+"""Tests that scripts/setup.sh installs only wheels whose hash is in its lock file."""
 import hashlib
 import os
 import shutil
@@ -14,7 +14,7 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
 
-# Says of each package that it is installed.
+# A fake dpkg-query that reports each package as installed.
 DPKG_QUERY = '#!/bin/sh\nshift 3\nfor package; do printf "installed:%s " "$package"; done\n'
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""configs/train.sbatch under a real Slurm (tests/support/slurm.py) of two nodes."""
+"""Tests configs/train.sbatch under a real Slurm (tests/support/slurm.py) of two nodes."""
 import importlib.util
 import os
 import re
@@ -20,7 +20,7 @@ import slurm  # noqa: E402
 
 
 def fnv1a(text):
-    """The hash of common/fnv1a.h, which makes a step's port."""
+    """Returns the hash of common/fnv1a.h, from which ddprun makes a step's port."""
     value = 0xcbf29ce484222325
     for byte in text.encode():
         value = (value ^ byte) * 0x100000001b3 % (1 << 64)
@@ -82,7 +82,7 @@ class Batch(unittest.TestCase):
         return process
 
     def made(self):
-        """The files in the shared folder."""
+        """Returns the files in the shared folder."""
         return sorted(name for _, _, names in os.walk(os.path.join(self.directory, "shared")) for name in names)
 
     def share(self):
@@ -115,7 +115,7 @@ class Batch(unittest.TestCase):
         self.assertEqual(process.returncode, 0, said + self.slurm.logs())
         self.assertEqual(said.count(f"only who can read {folder}/{name}"), 1, said)
         self.assertNotIn("trusts the network", said)
-        self.assertNotIn(token, said)  # the workers' `env` is in it
+        self.assertNotIn(token, said)  # the output has the workers' `env`
         self.assertEqual(set(re.findall(r"MASTER_ADDR=(\S+)", said)), {self.hosts[0].address})
         self.assertEqual(self.made(), [])
 

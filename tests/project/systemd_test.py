@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The units as they are shipped, under a real systemd (docs/systemd.md, docs/nodes.md)."""
+"""Tests the shipped units under a real systemd (docs/systemd.md, docs/nodes.md)."""
 import os
 import re
 import subprocess
@@ -65,7 +65,7 @@ class Systemd(unittest.TestCase):
             time.sleep(0.05)
 
     def gang(self, script):
-        """The line that alice types once."""
+        """Returns the command that alice types once."""
         return self.machine.command("runuser", "--user=alice", "--", "env", "HOME=/home/alice", "sh", "-c",
                                     'cd; exec ddprun --standing-agents --nproc_per_node=2 sh -c "$0"', script)
 
@@ -76,7 +76,7 @@ class Systemd(unittest.TestCase):
         return process
 
     def said_until_begun(self, gang):
-        """The gang's output until both of its workers have said that they have begun."""
+        """Returns the gang's output up to the lines with which both of its workers begin."""
         said = ""
         while said.count("begun") < 2:
             line = gang.stdout.readline()
@@ -89,7 +89,7 @@ class Systemd(unittest.TestCase):
                               text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=SECONDS)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{self.journal()}")
-        # The most that this machine allows.
+        # This is the largest limit that the machine allows.
         most = self.machine.run("sh", "-c", "ulimit -l unlimited 2>/dev/null; ulimit -l").stdout.strip()
         within = re.findall(rf"alice 0::/system.slice/\S+/{AGENT}.service/\S+ memlock {most}\n", done.stdout)
         self.assertEqual(len(within), 2, done.stdout)
@@ -100,11 +100,11 @@ class Systemd(unittest.TestCase):
     def test_the_daemon_is_nobody_and_its_port_is_systemd_s(self):
         first = self.property("ddprund", "MainPID")
         self.assertNotEqual(self.machine.run("stat", "--format=%u", f"/proc/{first}").stdout.strip(), "0")
-        self.assertEqual(self.property("ddprund", "PrivateUsers"), "no")  # else it can't tell whose a connection is
+        self.assertEqual(self.property("ddprund", "PrivateUsers"), "no")  # otherwise it can't know connections' users
         self.assertIn("listening on", self.property("ddprund", "StatusText"))
         self.systemctl("stop", "ddprund.service")
         answer = self.machine.run("runuser", "--user=alice", "--", "env", "HOME=/home/alice", "ddprunctl", "status")
-        self.assertEqual(answer.returncode, 0, answer.stdout)  # a call to the socket starts the service
+        self.assertEqual(answer.returncode, 0, answer.stdout)  # a connection to the socket starts the service
         self.assertNotEqual(self.property("ddprund", "MainPID"), first)
 
     def test_one_that_stands_still_is_begun_anew_and_its_jobs_go_on(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/test.sh installs only what its parts need. Fakes replace the setup and the runs here."""
+"""Tests scripts/test.sh: it installs only what its parts need. Fakes replace the setup and the runs."""
 import json
 import os
 import re
@@ -18,7 +18,7 @@ import runner  # noqa: E402
 
 class TestScriptTest(unittest.TestCase):
     def setUp(self):
-        # A script's children may still write there while they end.
+        # A script's children may still write to the folder while they end.
         directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(directory.cleanup)
         self.scripts = os.path.join(directory.name, "scripts")
@@ -57,7 +57,7 @@ class TestScriptTest(unittest.TestCase):
         self.assertIn("test: asan: the wheels could not be installed\ntest: FAILED: asan;", output)
 
     def in_a_new_clone(self, accuracy, ddprund):
-        """A demo that trains to `accuracy`, and leaves such a ddprund."""
+        """Runs the demo part with a fake demo, which trains to `accuracy` and leaves the program `ddprund`."""
         binaries = os.path.join(self.scripts, "../build/release/bin")
         path = os.path.join(self.scripts, "demo.sh")
         with open(path, "w") as f:
@@ -96,7 +96,7 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                 self.assertIn(f"test: {text}", done.stdout)
 
     def with_tools(self, **tools):
-        """An environment in which each tool is a shell script."""
+        """Returns an environment in which each tool is a given shell script."""
         directory = os.path.join(self.scripts, "tools")
         os.mkdir(directory)
         for name, what in tools.items():
@@ -169,7 +169,7 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertEqual([each["file"] for each in commands if " -Werror " not in each["command"]], [])
 
     def failing_at_first(self, names, preset="asan"):
-        """A ctest whose first run fails these tests, and whose second run passes."""
+        """Returns a fake ctest whose first run fails these tests, and whose second run passes."""
         log = os.path.join(self.scripts, f"../build/{preset}/Testing/Temporary/LastTestsFailed.log")
         os.makedirs(os.path.dirname(log))
         lines = "\\n".join(f"{number}:{name}" for number, name in enumerate(names))

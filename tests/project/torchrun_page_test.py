@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/torchrun.md: each difference has a reason, and a test, which exists under the name that the page gives."""
+"""Tests docs/torchrun.md: each difference has a reason, and a test, which exists under the name on the page."""
 import os
 import re
 import unittest
@@ -14,7 +14,7 @@ def read(*path):
 
 
 def rows():
-    """(what, why, test) of each row of each table of differences."""
+    """Returns (what, why, test) of each row of each table of differences."""
     found = []
     columns = []
     for line in read("docs", "torchrun.md").splitlines():
@@ -30,7 +30,7 @@ def rows():
 
 
 def sources():
-    """The text of each test, by the names under which a page may call it: "hosts_test", "pytorch/restarts_test"."""
+    """Returns the text of each test by the names that a page may use for it: "hosts_test", "pytorch/restarts_test"."""
     texts = {}
     for folder, _, names in os.walk(os.path.join(SOURCE, "tests")):
         for name in names:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A wheel of this build's programs in a fresh environment: what it runs, and what its removal leaves.
+"""Tests a wheel of this build's programs in a fresh environment: its programs, and its removal.
 
     wheel_test.py [WHEEL]      another wheel, with the Python of this script
 """
@@ -120,7 +120,7 @@ class Wheel(unittest.TestCase):
         self.addCleanup(daemon.communicate)
         self.addCleanup(daemon.terminate)
         self.assertIn("127.0.0.1", daemon.stdout.readline())
-        with open(f"/proc/{daemon.pid}/comm", encoding="ascii") as comm:  # for pgrep and ps
+        with open(f"/proc/{daemon.pid}/comm", encoding="ascii") as comm:  # the name for pgrep and ps
             self.assertEqual(comm.read(), "ddprund\n")
 
     def test_native_stacks_where_the_machine_has_libdw(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun.compat: the real Accelerate and Lightning start their workers by ddprun; a notebook does, too."""
+"""Tests ddprun.compat: the real Accelerate and Lightning start their workers by ddprun; a notebook does, too."""
 import importlib.util
 import os
 import subprocess
@@ -14,7 +14,7 @@ import package  # noqa: E402
 import runner  # noqa: E402
 
 SCRIPTS = os.path.dirname(sys.executable)
-# DDPRUN_ROUND is there where ddprun has started the worker.
+# A worker's script. DDPRUN_ROUND is set if ddprun has started the worker.
 SUM = """
 import os, torch
 def total(reduce):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""python/ddprun/jax.py: jax.distributed.initialize() without an argument, under ddprun. project.slurm tests it within a
-Slurm step."""
+"""Tests python/ddprun/jax.py: jax.distributed.initialize() without an argument, under ddprun. project.slurm tests it
+within a Slurm step."""
 import importlib.util
 import os
 import subprocess
@@ -18,7 +18,7 @@ import skips  # noqa: E402
 
 class Jax(unittest.TestCase):
     def test_two_processes_find_each_other_whatever_slurm_says(self):
-        # The variables of a step with one process per node. Without the module JAX would follow them.
+        # These are variables of a step with one process per node. Without the module JAX would use them.
         slurm = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0",
                  "SLURM_STEP_NODELIST": "localhost"}
         environment = {**os.environ, **slurm, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.path.join(SOURCE, "python")}

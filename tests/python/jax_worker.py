@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each process of jax.distributed prints what it has got from all processes."""
+"""A worker of jax.distributed. Each process prints the values that it has received from all processes."""
 import jax
 import ddprun.jax  # noqa: F401
 

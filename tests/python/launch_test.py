@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun.launch() from scripts, and what comes of its ends."""
+"""Tests ddprun.launch() from scripts, and its results and failures."""
 import os
 import signal
 import subprocess
@@ -14,7 +14,7 @@ import files  # noqa: E402
 import package  # noqa: E402
 import runner  # noqa: E402
 
-# As a user writes it who has no cloudpickle: the workers import this script for its functions.
+# A script for users without cloudpickle: the workers import it for its functions.
 HEAD = """
 import os, sys, time
 import ddprun

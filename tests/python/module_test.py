@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""python/ddprun/progress.py in real worker processes, against an agent played here and under ddprun."""
+"""Tests python/ddprun/progress.py in real worker processes, with a fake agent and under ddprun."""
 import json
 import mmap
 import os
@@ -26,7 +26,7 @@ def worker_environment(**more):
 
 
 class Agent:
-    """The agent's side, played by hand."""
+    """A fake agent."""
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "agent.sock")
@@ -141,7 +141,7 @@ class Module(unittest.TestCase):
         self.assertEqual(lines.readline(), "")
 
     def test_all_ranks_leave_at_one_boundary(self):
-        # Both ranks are in one process: a dictionary is their store.
+        # Both ranks are in one process, so a dictionary is their store.
         code = ("import ddprun, os\n"
                 "class Store:\n"
                 "    def __init__(self): self.keys = {}\n"
@@ -194,8 +194,8 @@ class Module(unittest.TestCase):
     def test_a_store_that_fails_or_is_silent_costs_the_agreement_not_the_step(self):
         fails = "def add(self, key, n): raise RuntimeError('Connection reset by peer')\n"
         silent = "def add(self, key, n): threading.Event().wait()\n"
-        # MASTER_ADDR isn't set, so the module can't make its own store. The import of torch comes before the time
-        # counts, because a program with a store has imported it, too. Without torch this import is what fails.
+        # MASTER_ADDR isn't set, so the module can't make its own store. torch is imported before the time is measured,
+        # because a program with a store has imported it, too. Without torch the module fails at its import.
         no_store = "try: import torch.distributed\n    except ImportError: pass\n"
         for store, argument in ((fails, "Store()"), (silent, "Store()"), (no_store, "None")):
             with self.subTest(store):

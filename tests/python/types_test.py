@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The package `ddprun` passes mypy --strict, and compiles as Python 3.9's language."""
+"""Tests that the package `ddprun` passes mypy --strict, and compiles as Python 3.9."""
 import ast
 import importlib.util
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dist.init_process_group("ddprun"): what it computes, and what is built on it, beside gloo (docs/torch-backend.md)."""
+"""Tests dist.init_process_group("ddprun"): its results, and programs that use it, compared with gloo
+(docs/torch-backend.md)."""
 import os
 import re
 import subprocess
@@ -76,7 +77,7 @@ class Backend(Installed):
     def test_a_replica_of_torchft_that_is_killed_comes_back_to_the_same_weights(self):
         lighthouse = subprocess.Popen([sys.executable, harness.job("lighthouse")], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.addCleanup(lighthouse.communicate)  # it ends at the end of its input
+        self.addCleanup(lighthouse.communicate)  # the lighthouse ends at the end of its input
         address = lighthouse.stdout.readline().strip()
         with ThreadPoolExecutor() as threads:
             jobs = [threads.submit(self.run_ranks, "backend_torchft", 1, "--max-restarts=1", REPLICA=str(replica),

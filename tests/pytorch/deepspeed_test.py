@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The real DeepSpeed under ddprun, and under `accelerate launch` whose workers ddprun starts. CI doesn't run it: DeepSpeed
-compiles a library at its first start, for a minute. scripts/torch_versions.sh does."""
+"""Tests the real DeepSpeed under ddprun, and under `accelerate launch` whose workers ddprun starts. CI doesn't run this
+test, because DeepSpeed compiles a library for a minute at its first start. scripts/torch_versions.sh does."""
 import importlib.util
 import os
 import sys
@@ -9,7 +9,7 @@ import sys
 import harness
 import skips
 
-COMPILES = 400  # seconds
+COMPILES = 400  # seconds that DeepSpeed may take to compile
 
 
 class DeepSpeed(harness.Job):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch program with checkpoints of its own under --nnodes=1:2. Workers are killed, nodes are lost and come back.
-It ends with the parameters and the accuracy of an undisturbed run."""
+"""Tests a PyTorch program with its own checkpoints under --nnodes=1:2. Workers are killed, nodes are lost and return.
+The program ends with the parameters and the accuracy of an undisturbed run."""
 import json
 import math
 import os
@@ -13,7 +13,7 @@ import harness
 from harness import netns
 
 PORT = 29400
-PATIENCE = 60  # seconds: PyTorch takes some to start
+PATIENCE = 60  # seconds: PyTorch takes several to start
 
 
 class Elastic(harness.Job):
@@ -47,7 +47,7 @@ class Elastic(harness.Job):
         return "\n---\n".join(texts)
 
     def steps(self):
-        """[(round, world size, step)]"""
+        """Returns [(round, world size, step)] of the steps so far."""
         try:
             with open(os.path.join(self.directory, "steps")) as f:
                 return [tuple(map(int, line.split())) for line in f if line.endswith("\n")]
@@ -55,7 +55,7 @@ class Elastic(harness.Job):
             return []
 
     def await_steps(self, after_round, world, num_steps=15):
-        """Waits until a later round with that world size has done so many steps. Returns that round."""
+        """Waits until a round after `after_round` with that world size has done so many steps. Returns the round."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             rounds = [n for n, size, _ in self.steps() if n > after_round and size == world]
@@ -70,7 +70,7 @@ class Elastic(harness.Job):
                 with open(f"/proc/{pid}/cmdline") as f:
                     words = f.read().split("\0")
             except OSError:
-                continue  # it has ended meanwhile
+                continue  # the process has ended meanwhile
             if "python" in words[0] and harness.job("elastic") in words:
                 return pid
         self.fail(f"no worker on host {index}")
@@ -104,8 +104,8 @@ class Elastic(harness.Job):
         self.assertGreater(disturbed["accuracy"], 0.8)
         pairs = list(zip(disturbed["parameters"], undisturbed["parameters"]))
         difference = math.sqrt(sum((p - q) ** 2 for p, q in pairs) / sum(q * q for _, q in pairs))
-        # Two ranks round otherwise than one does, and steps magnify the difference. A step that is lost or done twice
-        # makes 1e-3.
+        # Two ranks round differently than one rank, and steps magnify the difference. A step that is lost or done twice
+        # makes a difference of 1e-3.
         self.assertLess(difference, 1e-7)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's environment and arguments under torchrun and under ddprun, side by side."""
+"""Compares a worker's environment and arguments under torchrun and under ddprun."""
 import importlib.metadata
 import os
 import sys
@@ -17,7 +17,7 @@ OURS_TO_CHOOSE = {
     "MASTER_ADDR",               # an address, never a name that the user did not give
     "MASTER_PORT",
 }
-OF_LATER_VERSIONS = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # workers of an older PyTorch get them, too
+OF_LATER_VERSIONS = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # ddprun sets them for workers of an older PyTorch, too
 NOT_THE_LAUNCHERS = {"_", "SHLVL", "PWD", "OLDPWD", "LD_LIBRARY_PATH", "SHOW_DIRECTORY"}
 
 
@@ -31,7 +31,7 @@ class Environment(harness.Job):
 
     def compare(self, *flags):
         ours_to_choose = set(OURS_TO_CHOOSE)
-        if importlib.metadata.version("torch").startswith("2.4."):  # there rank 0 serves the store
+        if importlib.metadata.version("torch").startswith("2.4."):  # in this version rank 0 serves the store
             ours_to_choose.add("TORCHELASTIC_USE_AGENT_STORE")
         theirs = self.given((sys.executable, TORCHRUN), *flags)
         ours = self.given((harness.DDPRUN,), *flags)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A plain PyTorch job hangs, and nobody has set a flag for it: the rank is named within a minute, and none is killed."""
+"""Tests a plain PyTorch job that hangs, without any flag: ddprun names the rank within a minute, and kills none."""
 import re
 
 import harness

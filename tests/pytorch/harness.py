@@ -21,11 +21,11 @@ def job(name):
     return os.path.join(HERE, "jobs", name + ".py")
 
 
-wanted = {}  # variables of all jobs
+wanted = {}  # environment variables that all jobs get
 
 
 def environment(**more):
-    """This environment without variables that another launcher or a user's configuration may have set."""
+    """Returns this environment without variables that another launcher or a user's configuration may have set."""
     dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_", "DDPRUN_",
                "OMP_NUM_THREADS", "GLOO_")
     base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -77,7 +77,7 @@ class Job(unittest.TestCase):
 
 
 def shown(directory):
-    """The files that jobs/show.py wrote: rank → its JSON."""
+    """Returns rank → JSON of the files that jobs/show.py wrote."""
     given = {}
     for name in os.listdir(directory):
         with open(os.path.join(directory, name)) as f:
@@ -90,7 +90,7 @@ def scratch():
 
 
 def main():
-    """With the argument --warm workers have PyTorch's modules when they begin (docs/warm.md)."""
+    """Runs the tests. With the argument --warm workers start with PyTorch's modules imported (docs/warm.md)."""
     require_torch()
     if "--warm" in sys.argv:
         sys.argv.remove("--warm")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A plain PyTorch program is seen while it runs, and sees nothing of it (docs/observe.md)."""
+"""Tests that ddprun observes a running plain PyTorch program, without an effect on the program (docs/observe.md)."""
 import contextlib
 import glob
 import importlib.util
@@ -19,7 +19,7 @@ import urllib.request
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
 
-# Trains until a file is there. Rank 1's data come late. Says what its environment is, and how long a step took.
+# Trains until a file exists. Rank 1's data come late. Reports its environment, and how long a step took.
 SCRIPT = r'''
 import json, os, sys, time
 import torch, torch.distributed as dist
@@ -78,7 +78,7 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
-# Frameworks that log. The loss is a number until a file is there. They end once another one is.
+# Scripts of frameworks that log. The loss is a number until a file exists. They end once another file exists.
 LIGHTNING = r'''
 import os
 import torch
@@ -206,7 +206,7 @@ class Observed(harness.Case):
 @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
 class Observe(Observed):
     def end(self, process):
-        """The ranks' words, and the job's stderr."""
+        """Ends the job. Returns the ranks' reports, and the job's stderr."""
         self.write(self.folder, "over", "")
         done = self.finish(process, timeout=60, code=0)
         said = []
@@ -217,7 +217,7 @@ class Observe(Observed):
         return said, done.stderr
 
     def progress(self):
-        """The ranks of each such event."""
+        """Returns the ranks of each "progress" event."""
         with open(f"{self.folder}/events") as file:
             return [event["ranks"] for event in map(json.loads, file) if event["event"] == "progress"]
 
@@ -242,11 +242,11 @@ class Observe(Observed):
     def test_steps_their_time_and_the_wait_for_data_of_each_rank_are_seen(self):
         self.check_seen()
 
-    # Rank 0 waits in backward() for rank 1, whose data come late.
+    # Checks the parts of steps. Rank 0 waits in backward() for rank 1, whose data come late.
     def check_parts(self, backwards):
         process = self.begin(BACKWARDS=str(backwards))
         harness.wait_until(lambda: self.job().get("stragglers") and self.training()["step"] > 150, "the straggler is named", 60)
-        # A message may begin among the first steps, whose parts come a little later: the next one has its own steps' alone.
+        # The first message may have steps whose parts aren't known yet. The next one has the parts of its own steps.
         harness.wait_until(lambda: self.training()["step_parts"]["bytes_per_step"] == 20 * backwards, "all parts are of these steps", 60)
         job = self.job()
         said, _ = self.end(process)
@@ -259,7 +259,7 @@ class Observe(Observed):
         for name in ("forward_seconds", "backward_seconds"):
             self.assertGreater(parts[name]["mean"], 0, name)
             self.assertLess(parts[name]["worst"], parts["exposed_seconds"]["worst"], name)
-        self.assertEqual(parts["bytes_per_step"], 20 * backwards)  # five numbers
+        self.assertEqual(parts["bytes_per_step"], 20 * backwards)  # five float32 gradients
 
     def test_the_wait_in_collectives_tells_which_rank_the_others_wait_for(self):
         self.check_parts(1)
@@ -356,7 +356,7 @@ class Trainer(Logs, Observed):
     SCRIPT = TRAINER
 
 
-# The observer's rules, at a clock of the test's own.
+# Tests the observer's rules with a clock of the test's own.
 class Steps(unittest.TestCase):
     def setUp(self):
         path = os.path.join(harness.SOURCE, "agent/observe/sitecustomize.py")
@@ -378,7 +378,7 @@ class Steps(unittest.TestCase):
         return struct.unpack("d", struct.pack("Q", self.steps.words[self.observer._LOSS]))[0]
 
     def seen(self):
-        """Steps, timed ones, their time, the loader's."""
+        """Returns [steps, timed steps, their time, the loader's time]."""
         words = self.steps.words
         self.assertEqual(words[self.observer._BEGUN], words[self.observer._TIMED])
         return [words[at] for at in (self.observer._STEP, self.observer._TIMED, self.observer._STEP_NS,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No false alarm of a hang. A first compilation takes 55 s, checkpoints take 40 s,
+"""Tests that there is no false alarm of a hang. A first compilation takes 55 s, checkpoints take 40 s,
 and a debugger holds a rank for 90 s.
 
     quiet_hour_test.py [MINUTES]    for scripts/soak.sh; the default is an hour
@@ -26,7 +26,7 @@ class QuietHour(harness.Job):
         with contextlib.ExitStack() as debugger:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 debugger.enter_context(frozen.thread(int(thread)))
-            time.sleep(HELD)  # the rank stands for this long, which the test is about
+            time.sleep(HELD)  # the rank must stand still for this long
 
     def test_nobody_speaks_of_a_hang(self):
         process = subprocess.Popen([harness.DDPRUN, "--standalone", "--nproc_per_node=2", harness.job("quiet_hour"),

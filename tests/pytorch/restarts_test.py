@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A gloo job survives every restart. Its rank 1 dies in each round. Every round must meet anew, without a key of the
-round before. A DDP job with checkpoints comes back to the loss of an undisturbed one.
+"""Tests that a gloo job survives every restart. Its rank 1 dies in each round. Every round's ranks must meet anew,
+without keys of the round before. A DDP job with checkpoints ends with the loss of an undisturbed one.
 Usage: restarts_test.py [NUM_RESTARTS], 2 by default."""
 import sys
 
@@ -28,7 +28,7 @@ class Restarts(harness.Job):
         said = self.lines(done.stdout, " came back at step ")
         self.assertEqual(len(said), 2, self.transcript)
         self.assertEqual(len(set(said)), 1, self.transcript)
-        # Rank 0 may be stopped before its last checkpoint is whole.
+        # Rank 0 may be stopped before its last checkpoint is complete.
         self.assertIn(said[0], (" came back at step 5", " came back at step 6"), self.transcript)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch programs under ddprun, unchanged, on one node: DDP, groups, modules, arguments, failure."""
+"""Tests unchanged PyTorch programs under ddprun on one node: DDP, groups, modules, arguments, failure."""
 import re
 
 import harness

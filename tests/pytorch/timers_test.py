@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.elastic.timer: TORCHELASTIC_ENABLE_FILE_TIMER, with torch's own client, and with one that lies."""
+"""Tests torch.distributed.elastic.timer (TORCHELASTIC_ENABLE_FILE_TIMER) with torch's own client, and a wrong one."""
 import os
 import sys
 import tempfile
 
 import harness
 
-# The form that FileTimerClient writes, without the import of torch.
+# Writes a timer as FileTimerClient does, without the import of torch.
 SET = """
 import json, os, sys, time
 def send(*lines):

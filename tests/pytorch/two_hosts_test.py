@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch programs under ddprun, unchanged, on two hosts (network namespaces)."""
+"""Tests unchanged PyTorch programs under ddprun on two hosts (network namespaces)."""
 import harness
 from harness import netns
 
 
 class TwoHosts(harness.Job):
     def setUp(self):
-        # As Debian's installer leaves /etc/hosts, so Gloo must not go by the host's name.
+        # /etc/hosts is as Debian's installer leaves it, so Gloo must not use the host's name.
         self.hosts = netns.Hosts(2, own_name_is_loopback=True)
         self.addCleanup(self.hosts.close)
 

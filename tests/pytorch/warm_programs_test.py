@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of PyTorch compute in warm workers what they do in cold ones (docs/warm.md).
+"""Tests that PyTorch programs compute the same in warm workers as in cold ones (docs/warm.md).
 Usage: warm_programs_test.py [PARTS], by default data loaders, FSDP2 and DCP; "compiled,stepped": torch.compile."""
 import os
 import sys
@@ -9,7 +9,7 @@ import harness
 
 parts = "loader:fork,loader:spawn,loader:forkserver,sharded,stepped"
 
-# Each part says what it computed. The optimizer's step comes last: `auto` then knows the modules of all parts.
+# Each part prints its result. The optimizer's step comes last, so that `auto` knows the modules of all parts.
 SCRIPT = r'''
 import os, sys, tempfile
 was_there = "torch.nn.parallel.distributed" in sys.modules
@@ -68,7 +68,7 @@ if __name__ == "__main__":
 
 class WarmPrograms(harness.Job):
     def ran(self, directory, preload):
-        """Whether the workers were warm, and what the parts computed."""
+        """Runs the script. Returns whether the workers were warm, and the parts' results."""
         path = os.path.join(directory, "train.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(SCRIPT)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A gloo job is restarted warm many times in a row: each round's result is right, and nothing grows.
+"""Restarts a gloo job warm many times in a row. Each round's result is right, and no process' resources grow.
 Usage: warm_restarts_test.py [NUM_RESTARTS], 30 by default."""
 import json
 import os
@@ -13,7 +13,7 @@ import family  # noqa: E402
 
 num_restarts = 30
 
-# Rank 1 dies in each round but the last, once rank 0 has told of the round.
+# Rank 1 dies in each round but the last, once rank 0 has reported the round.
 SCRIPT = r'''
 import os, signal, sys
 warm = "torch.distributed" in sys.modules

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's DDP in workers that are forked from a Python with its modules (docs/warm.md), over a crash."""
+"""Tests PyTorch's DDP, over a crash, in workers that are forked from a Python with its modules (docs/warm.md)."""
 import importlib.util
 import os
 import sys
@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
 
-# Trains from the last checkpoint on; rank 1 dies in the first round. Prints what a cold run prints, too.
+# Trains from the last checkpoint on; rank 1 dies in the first round. A cold run prints the same.
 SCRIPT = r'''
 import os, sys
 was_there = "torch._dynamo" in sys.modules
@@ -57,7 +57,7 @@ class Warm(harness.Case):
         return {line.split("weights ")[1] for line in done.stdout.splitlines() if "weights" in line}
 
     def test_a_job_that_crashed_trains_on_as_a_cold_one(self):
-        """The second job begins with what the first one's workers had imported by their first step."""
+        """The second job begins with the modules that the first one's workers had imported by their first step."""
         folder = self.scratch()
         arguments = (self.write(folder, "train.py", SCRIPT), "--preload=auto", f"--preload-cache={self.scratch()}")
         first = self.trained(*arguments)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine of this kernel with a real systemd as its first process. It has name spaces of its own, over a copy of this
-machine's file system that is thrown away. It has only a loopback. Only units run that a test has started."""
+"""Boots a real systemd as the first process of new name spaces, on this kernel, like a machine of its own. Its file
+system is a throw-away copy of this machine's. It has only a loopback. Only units run that a test has started."""
 import os
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ SYSTEMD = "/lib/systemd/systemd"
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 SECONDS = 60
 
-# $1: a folder of the test's, $2: the programs' folder. The cgroup in which it begins is the new root's.
+# $1: a folder of the test's, $2: the programs' folder. The script's cgroup becomes the new machine's root cgroup.
 BOOT = r"""set -e
 mount --make-rprivate /
 mount -t tmpfs none "$1"
@@ -50,7 +50,7 @@ exec env -i container=test PATH=$PATH $SYSTEMD --system --unit=basic.target --lo
 
 
 def _cgroup2():
-    """The mount point of cgroup's second version; None: there is none."""
+    """Returns the mount point of cgroup version 2; None: it isn't mounted."""
     with open("/proc/self/mountinfo", encoding="ascii") as table:
         for line in table:
             left, right = line.split(" - ")
@@ -60,7 +60,7 @@ def _cgroup2():
 
 
 class Booted:
-    """Ends with the class `cls`, a unittest.TestCase. Skips the class if there can be no such machine."""
+    """A booted machine. It ends with the class `cls`, a unittest.TestCase. Skips the class if none can be booted."""
 
     def __init__(self, cls, programs):
         if not os.access(SYSTEMD, os.X_OK):
@@ -95,12 +95,12 @@ class Booted:
                 self._said.seek(0)
                 cls.skipTest(cls, f"no systemd in name spaces of its own: {self._said.read().strip()}")
             first = self._first_process()
-            # systemd has this socket once it takes orders.
+            # systemd makes this socket once it takes orders.
             if first and os.path.exists(f"/proc/{first}/root/run/systemd/private"):
                 break
             if time.monotonic() > deadline:
                 raise AssertionError(f"systemd was not there within {SECONDS} s")
-            time.sleep(0.01)  # no event outside tells of it
+            time.sleep(0.01)  # no event outside the machine tells of the socket
         self._inside = ["nsenter", f"--target={first}", "--all", "env", "-i", f"PATH={PATH}"]
         state = self.run("systemctl", "is-system-running", "--wait")
         if state.stdout.strip() not in ("running", "degraded"):
@@ -120,7 +120,7 @@ class Booted:
         self._said.close()
 
     def command(self, *argv):
-        """The words of a command that runs there, as root."""
+        """Returns `argv` as a command that runs on the machine, as root."""
         return [*self._inside, *argv]
 
     def run(self, *argv, timeout=SECONDS):
@@ -128,7 +128,7 @@ class Booted:
                               stderr=subprocess.STDOUT, timeout=timeout)
 
     def write(self, path, text, owner="root", mode="644"):
-        """Makes a file there, and the folders on the way. All belong to `owner`."""
+        """Makes a file on the machine, and the folders above it. All belong to `owner`."""
         script = ('mkdir -p "$(dirname "$1")" && cat >"$1" && chmod "$3" "$1" && chown "$2" "$1" "$(dirname "$1")"')
         subprocess.run(self.command("sh", "-c", script, "sh", path, owner, mode), input=text, text=True, check=True,
                        timeout=SECONDS)

@@ -66,7 +66,7 @@ class Browser:
                 return answer["result"]
 
     def receive(self, deadline):
-        """The next message; None: none came until the deadline. Events also go to their page."""
+        """Returns the next message; None: none came until the deadline. An event also goes to its page."""
         while b"\0" not in self.unread:
             if not select.select([self.incoming], [], [], max(0, deadline - time.monotonic()))[0]:
                 return None
@@ -97,7 +97,7 @@ class Page:
         browser.pages[self.session] = self
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Performance.enable", timeDomain="threadTicks")  # other work of the cores doesn't count
+        self.call("Performance.enable", timeDomain="threadTicks")  # so other work of the cores doesn't count
         self.resize(width, height)
         self.theme(dark)
         if script:  # it runs before the scripts of a page
@@ -132,7 +132,7 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def open(self, address):
-        """Opens the address. Returns when its document is there."""
+        """Opens the address. Returns when its document is loaded."""
         self.is_loaded = False
         failed = self.call("Page.navigate", url=address).get("errorText")
         if failed:
@@ -143,7 +143,7 @@ class Page:
                 raise Failed(f"{address}: not loaded within {SECONDS} s")
 
     def value(self, expression):
-        """The value of `expression` in the page. A promise is waited for."""
+        """Returns the value of `expression` in the page. Waits for a promise."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise Failed(f"{expression}: {found['exceptionDetails']}")
@@ -180,7 +180,7 @@ class Page:
             file.write(base64.b64decode(shot["data"]))
 
     def accessible(self):
-        """[(role, name)] of the elements that a screen reader sees, as far as possible in reading order."""
+        """Returns [(role, name)] of the elements that a screen reader sees, as far as possible in reading order."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [(node.get("role", {}).get("value"), node.get("name", {}).get("value", "")) for node in nodes
                 if not node.get("ignored")]

@@ -5,12 +5,12 @@
 netns.Hosts(2, faulty_cables=True) gives each host one in place of a plain veth pair:
 
     hosts[1].cable.set(delay=0.3)                    # seconds, each way
-    hosts[1].cable.set(loss=0.05, seed=7)            # of each 20 frames one, on average
-    hosts[1].cable.set(cut_from_host=True)           # its packets vanish; it still hears
-    hosts[1].cable.set()                             # as new
+    hosts[1].cable.set(loss=0.05, seed=7)            # one frame in 20, on average
+    hosts[1].cable.set(cut_from_host=True)           # the host's packets vanish; it still receives
+    hosts[1].cable.set()                             # no faults
 
-It works without netem in the kernel. It has two TAP devices, one in the host, one in the switch's namespace. A
-process of ours carries the frames between them. set() counts for frames that are sent after its return; earlier
+The cable needs no netem in the kernel. It has two TAP devices, one in the host, one in the switch's namespace. A
+process of ours carries the frames between them. set() applies to frames that are sent after its return; earlier
 frames have the earlier faults.
 """
 import fcntl
@@ -26,12 +26,12 @@ import time
 
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
-MOST_UNDERWAY = 4096  # frames; a real router's queue has an end, too
+MOST_UNDERWAY = 4096  # frames; further ones are lost, as in a real router's full queue
 BURST, QUEUE = 64, 1024  # frames that are read from a device at once, and frames that may wait in it
 
 
 class Cable:
-    """The test's handle of the cable. `enter`: the words that lead into the switch's namespace."""
+    """The test's handle of the cable. `enter`: words before a command that make it run in the switch's namespace."""
 
     def __init__(self, enter, port, host_pid, interface):
         argv = enter + [sys.executable, os.path.abspath(__file__), port, str(host_pid), interface]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Catch2 2 (Debian 12) and 3 (later releases) under one name, and this tree's way to skip a test.
+// Includes Catch2, version 2 (Debian 12) or 3 (later releases). Has this tree's way to skip a test.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)
@@ -12,7 +12,7 @@
 
 namespace ddprun::test {
 
-// The matcher of a text that has `part` in it. In Catch2 3 this name is another matcher's.
+// Returns a matcher of texts that contain `part`. In Catch2 3 this name is another matcher's.
 inline auto Contains(const std::string& part) {
 #if CATCH_VERSION_MAJOR >= 3
   return Catch::Matchers::ContainsSubstring(part);
@@ -26,8 +26,8 @@ void note_skip(const char* reason);
 
 }  // namespace ddprun::test
 
-// Ends the test case, which counts as skipped. A program exits with 77, which ctest knows, if all
-// of its cases were skipped. One failure wins over any number of skips.
+// Ends the test case as skipped. A program exits with 77, which ctest counts as skipped, if all of
+// its cases were skipped. One failure wins over any number of skips.
 #define DDPRUN_SKIP(reason)            \
   do {                                 \
     ::ddprun::test::note_skip(reason); \

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A memory cgroup with a limit, version 1 or 2, inside the one in which the test runs. It needs root, or a delegated
-part."""
+"""Makes a memory cgroup with a limit, version 1 or 2, inside the test's own cgroup. It needs root, or a delegated
+cgroup."""
 import os
 import time
 
 
 def _own():
-    """(directory of this process' memory cgroup, whether it is version 2); (None, …): there is none."""
+    """Returns (directory of this process' memory cgroup, whether it is version 2); (None, …): there is none."""
     with open("/proc/self/cgroup") as f:
         lines = [line.rstrip("\n").split(":", 2) for line in f]
     v1 = [path for _, controllers, path in lines if "memory" in controllers.split(",")]
@@ -23,20 +23,20 @@ def _own():
 
 
 def remove(directory):
-    """Removes that cgroup and those in it, once the killed processes in them have gone."""
+    """Removes the cgroup and those below it, once the killed processes in them have gone."""
     deadline = time.monotonic() + 20
     while os.path.isdir(directory):
         for path, _, _ in os.walk(directory, topdown=False):
             try:
                 os.rmdir(path)
-            except OSError:  # a process is still on its way out; no event tells when it has gone
+            except OSError:  # a process in it is still ending; no event tells when it has gone
                 if time.monotonic() > deadline:
                     raise
         time.sleep(0.01)
 
 
 class MemoryCgroup:
-    """`directory` has the limit. `inner` lies in it, without a limit of its own."""
+    """`directory` is the cgroup with the limit. `inner` is a cgroup in it, without a limit of its own."""
 
     def __init__(self, directory, is_v2, limit_bytes):
         self.directory, self.inner = directory, os.path.join(directory, "inner")
@@ -64,7 +64,7 @@ class MemoryCgroup:
                 raise
 
     def enter(self):
-        """A function for preexec_fn."""
+        """Moves the calling process into `inner`. For preexec_fn."""
         with open(os.path.join(self.inner, "cgroup.procs"), "w") as f:
             f.write(str(os.getpid()))
 
@@ -73,7 +73,7 @@ class MemoryCgroup:
 
 
 def memory_cgroup_or_skip(case, limit_bytes):
-    """Makes one, which is removed at the end of `case`, a unittest.TestCase."""
+    """Makes a MemoryCgroup, which is removed at the end of `case`, a unittest.TestCase."""
     own, is_v2 = _own()
     why = "no memory cgroup is mounted"
     # Version 2 gives a controller only to children of a cgroup without processes.

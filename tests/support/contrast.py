@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds text of a page in browser.py that is hard to read."""
 
-# Texts whose contrast to their background is less than 4.5 to 1.
+# A script that returns the texts whose contrast to their background is less than 4.5 to 1.
 FAINT = """(() => {
   const light = (color) => {
     const [r, g, b] = color.match(/[0-9.]+/g).map(Number).map((c) => (c /= 255, c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));

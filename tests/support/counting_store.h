@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's own state machine behind a mutex, for thousands of ranks in one process. It counts
+// A store in one process for thousands of ranks: the real state machine behind a mutex. It counts
 // the bytes that a real client would send and receive.
 #pragma once
 
@@ -17,7 +17,8 @@
 
 namespace ddprun::test {
 
-// The part that all connections share. It lives as long as the last of them. Any thread.
+// The part that all connections share. It lives as long as the last of them. Any thread may call
+// it.
 class CountedServer {
  public:
   struct Counts {
@@ -27,8 +28,8 @@ class CountedServer {
 
   Counts most_of_a_connection() const;  // the largest count of each kind
   long num_requests(store::Opcode opcode) const;
-  // For each key, the connections that have asked for it alone: waited for it, looked for it or
-  // read it.
+  // For each key, the number of connections that asked for this key alone. They waited for it,
+  // looked for it or read it.
   std::map<std::string, int> num_readers_alone() const;
 
  private:
@@ -82,7 +83,7 @@ class CountingStore final : public store::Store {
   std::int64_t receive_integer();
   std::string receive_vector();
 
-  const std::shared_ptr<CountedServer> server_;  // second owners: the other connections
+  const std::shared_ptr<CountedServer> server_;  // shared with the other connections
   std::chrono::milliseconds timeout_{300'000};
   store::ConnectionId id_ = 0;
 };

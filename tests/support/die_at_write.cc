@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// For LD_PRELOAD: kills the process at a certain one of its writes to files below a directory.
+// For LD_PRELOAD: kills the process at its n-th change of files below a directory.
 //   DIE_BELOW  the directory, without symbolic links in it
-//   DIE_AT     which one, from 1: a write, a sync or a change of length. It is not done
-//   DIE_HALF   "1": only writes count, and half of the last one's bytes are written
-// Counted in the order in which the process makes them.
+//   DIE_AT     n, from 1. A write, a sync and a change of length count. The n-th is not done
+//   DIE_HALF   set: only writes count, and half of the n-th one's bytes are written
+// Changes are counted in the order in which the process makes them.
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ bool is_below(int file) {
   return std::strncmp(path, directory, prefix) == 0 && path[prefix] == '/';
 }
 
-// Whether this call is the one at which the process dies.
+// Counts a call. Returns whether the process dies at it.
 bool counts(int file) {
   if (directory == nullptr || at == 0) return false;
   const int error = errno;

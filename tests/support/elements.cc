@@ -18,7 +18,7 @@ double from_half(std::uint16_t bits) {
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-// Truncates the value. Only for zero, normal numbers and NaN.
+// Converts by truncation. Only for zero, normal numbers and NaN.
 std::uint16_t to_half(double value) {
   if (value == 0) return 0;
   if (std::isnan(value)) return 0x7e00;
@@ -28,7 +28,7 @@ std::uint16_t to_half(double value) {
   return static_cast<std::uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | bits);
 }
 
-// A format of floats of 8 bits, with its `mantissa_bits` and `bias`. It has no NaN and no infinity.
+// An 8-bit float format: its mantissa's bits and its exponent's bias. Without NaN and infinity.
 struct Float8 {
   int mantissa_bits, bias;
 };
@@ -47,7 +47,7 @@ double from_float8(std::uint8_t bits, Float8 format) {
 // Rounds to nearest even. A value beyond the largest one becomes the largest one.
 std::uint8_t to_float8(double value, DType dtype) {
   const Float8 format = format_of(dtype);
-  int exponent = -100;  // for zero, too
+  int exponent = -100;  // zero's: below every format's smallest
   if (value != 0) std::frexp(value, &exponent);
   const int power = std::max(exponent - 1, 1 - format.bias);
   const double units = std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - power));

@@ -13,8 +13,8 @@ namespace ddprun::test {
 double load_element(const void* data, std::size_t index, DType dtype);
 void store_element(void* data, std::size_t index, DType dtype, double value);
 
-// One step of a reduction. kAverage only adds; the caller divides at the end. As NCCL's, kMin and
-// kMax pass NaN over if there is a number.
+// Does one step of a reduction. kAverage only adds; the caller divides at the end. As in NCCL, kMin
+// and kMax prefer a number to NaN.
 double combine(ReduceOp op, double a, double b);
 
 }  // namespace ddprun::test

@@ -16,7 +16,7 @@ inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("expected: " + what);
 }
 
-// The error that `call` throws. If it throws none, this throws std::runtime_error.
+// Returns the error that `call` throws. Throws std::runtime_error if `call` throws none.
 template <typename Call>
 Error error_of(Call&& call) {
   try {
@@ -27,7 +27,8 @@ Error error_of(Call&& call) {
   throw std::runtime_error("expected an error, none was thrown");
 }
 
-// The code of the error that `call` throws; std::nullopt: none. `what` gets its text.
+// Returns the code of the error that `call` throws; std::nullopt: it threw none. `what` gets the
+// error's text.
 template <typename Call>
 std::optional<ErrorCode> code_of(Call&& call, std::string* what = nullptr) {
   try {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An etcd of its own for a test: started on free ports, stopped by it."""
+"""An etcd for one test, which starts it on free ports and stops it."""
 import json
 import os
 import shutil
@@ -19,7 +19,7 @@ class Etcd:
     """One etcd server. `directory` must live as long. start() after kill() finds its data again."""
 
     def __init__(self, directory, host=None):
-        """`host`: one of netns.py's; else it runs here."""
+        """`host`: a netns.Host on which it runs; None: this machine."""
         self.directory, self.host = directory, host
         self.address = host.address if host else "127.0.0.1"
         self.port, self.peer_port = (2379, 2380) if host else (free_port(), free_port())
@@ -44,14 +44,14 @@ class Etcd:
         return os.path.join(self.directory, "log")
 
     def call(self, path, **content):
-        """The answer of the server's gateway."""
+        """Returns the answer of etcd's JSON gateway."""
         request = urllib.request.Request(f"http://{self.endpoint}{path}", json.dumps(content).encode())
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with direct.open(request, timeout=5) as answer:
             return json.load(answer)
 
     def wait(self, seconds=30):
-        """Waits until it serves."""
+        """Waits until the server answers."""
         deadline = time.monotonic() + seconds
         while True:
             try:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real etcd servers on free loopback ports, with directories of their own.
+// Starts real etcd servers on free loopback ports, each with a directory of its own.
 #pragma once
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ inline bool has_etcd() {
   return false;
 }
 
-// Ports that were free a moment ago.
+// Returns loopback endpoints whose ports were free a moment ago.
 inline std::vector<Endpoint> free_endpoints(std::size_t count) {
   std::vector<UniqueFd> listeners;
   std::vector<Endpoint> endpoints;
@@ -44,14 +44,14 @@ inline std::vector<Endpoint> free_endpoints(std::size_t count) {
   return endpoints;
 }
 
-// One member of a cluster. It isn't ready when start() returns: a client waits for it.
+// One member of a cluster. It may not answer yet when start() returns; clients wait for it.
 class EtcdProcess {
  public:
   struct Place {
     std::string name = "m0";
     Endpoint client, peer;
   };
-  struct TlsFiles {  // of the clients' port; empty: without TLS
+  struct TlsFiles {  // for the clients' port; empty: without TLS
     std::string cert, key, ca;
   };
 

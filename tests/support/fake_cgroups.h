@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cgroups (v2) in a directory of the test's own, which answer like the kernel's. A cgroup with
-// processes gives on no controllers. A new one has the files of the controllers that it was given.
-// One with processes or cgroups in it can't be removed. A process that is ending can't be moved,
-// but no error says so.
+// Fake cgroups (v2) in a directory of the test's own, which answer like the kernel's. A cgroup with
+// processes can't enable controllers for its children. A new one has the files of the controllers
+// that its parent enabled. One with processes or cgroups in it can't be removed. A process that is
+// ending can't be moved, but no error says so.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class FakeCgroups : public agent::CgroupTree {
  public:
   static constexpr char kMount[] = "/sys/fs/cgroup";
 
-  // This process is in the cgroup `own`, according to /proc/self/cgroup.
+  // `own`: the cgroup in which /proc/self/cgroup says that this process is.
   FakeCgroups(const std::string& root, const std::string& own)
       : agent::CgroupTree(root), root_(root) {
     put("/proc/self/cgroup", "0::" + own + "\n");
@@ -33,7 +33,7 @@ class FakeCgroups : public agent::CgroupTree {
         "31 23 0:28 / " + std::string(kMount) + " rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
   }
 
-  // Writes a file of the machine.
+  // Writes a file of the fake machine.
   void put(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
@@ -53,7 +53,7 @@ class FakeCgroups : public agent::CgroupTree {
     put(path + "/cgroup.kill", "");
   }
 
-  std::function<void(const std::string& directory)> made;  // by make()
+  std::function<void(const std::string& directory)> made;  // make() calls it
 
   int make(const std::string& directory) override {
     const std::string parent = directory.substr(0, directory.rfind('/'));
@@ -126,20 +126,20 @@ class FakeCgroups : public agent::CgroupTree {
     return found == devices.end() ? "" : found->second;
   }
 
-  std::map<std::string, std::string> lies;     // file name → its text after a write
-  std::map<std::string, int> refusals;         // file name → errno value of a write
+  std::map<std::string, std::string> lies;     // file name → what it contains after a write
+  std::map<std::string, int> refusals;         // file name → errno value with which a write fails
   std::map<std::string, bool> lacking;         // names of files that this kernel doesn't have
-  std::vector<std::string> delegated;          // cgroups that systemd marked
+  std::vector<std::string> delegated;          // cgroups that systemd marked as delegated
   std::map<std::string, std::string> devices;  // path → "8:0"
-  int read_only = 0;                           // errno value of each attempt to write
-  std::vector<std::string> written;            // "path value"
-  std::vector<std::string> ending;             // processes
-  // Called with the path after a read, and after an open. A test changes the files there.
+  int read_only = 0;                           // errno value with which each write fails; 0: none
+  std::vector<std::string> written;            // each write, as "path value"
+  std::vector<std::string> ending;             // processes that are ending
+  // Called with the path after a read, and after an open, so that a test can change files then.
   std::function<void(const std::string&)> was_read;
   std::function<void(const std::string&)> was_opened;
 
  private:
-  // Whether there is a process in the cgroup of this file, or in one below it.
+  // Returns whether a process is in the cgroup of this file, or in one below it.
   bool is_populated(const std::string& file) const {
     const auto directory = std::filesystem::path(root_ + file).parent_path();
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {

@@ -23,15 +23,16 @@ thread_local int current_device = 0;
 
 }  // namespace
 
-// An event. It has the mark of the latest event_record; a wait keeps the mark that it found.
+// An event. It has the mark of the latest event_record. A stream that waits keeps the mark that it
+// found.
 struct FakeCuda::FakeEvent {
   struct Mark {
     std::mutex mutex;
     std::condition_variable changed;
     bool passed = false;
-    std::chrono::steady_clock::time_point when;  // the time when it passed
+    std::chrono::steady_clock::time_point when;  // the time at which the mark passed
   };
-  bool is_timed = false;  // constant once it is made
+  bool is_timed = false;  // constant once the event is made
   std::mutex mutex;
   std::shared_ptr<Mark> mark;  // Guarded by mutex; nullptr: never recorded
 };

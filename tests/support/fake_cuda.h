@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA without a GPU: "device" memory is host memory, a stream is a thread with a queue, an event
-// is a mark in it. Work is as asynchronous as on a GPU, so a missing wait shows up as a wrong
-// result.
+// is a mark in the queue. Work is as asynchronous as on a GPU, so a missing wait shows up as a
+// wrong result.
 #pragma once
 
 #include <atomic>
@@ -37,24 +37,25 @@ class FakeCuda : public nccl::CudaApi {
   int num_hanging() const;  // calls that hang
   // Devices with the same UUID are one GPU that is seen under two indices.
   void set_uuid(int device, std::string uuid);
-  // Devices with the same one are MIG slices of one GPU.
+  // Devices with the same bus id are MIG slices of one GPU.
   void set_pci_bus_id(int device, std::string bus_id);
 
-  // Runs `task`, which may block, on the stream, in its order. nullptr: the default stream of the
-  // calling thread's device.
+  // Runs `task` on the stream, after the tasks already in it. It may block. nullptr: the default
+  // stream of the calling thread's device.
   void enqueue(nccl::Stream stream, std::function<void()> task);
 
-  // Captures a graph on a stream that was created, one at a time, and on each stream that waits for
-  // an event of it. The captured tasks run only in replay(), in the order of the calls.
+  // Captures a graph on a stream that was created, and on each stream that waits for an event of
+  // it. One capture at a time. The captured tasks run only in replay(), in the order of the calls.
   using Graph = std::vector<std::function<void()>>;
   void begin_capture(nccl::Stream stream);
   // nullopt: the capture is broken, e.g. by a query or a wait that CUDA forbids.
   std::optional<Graph> end_capture();
   void replay(const Graph& graph, nccl::Stream stream);
 
-  // Streams, events and allocations that nobody has freed.
+  // Returns the number of streams, events and allocations that nobody has freed.
   int num_live_objects() const;
-  // Objects that live now were left behind on purpose. Returns when all enqueued tasks have run.
+  // Counts the objects that live now no more: they were left behind on purpose. Returns when all
+  // enqueued tasks have run.
   void forget_live_objects();
 
   nccl::CudaResult device_count(int* count) override;
@@ -114,7 +115,7 @@ class FakeCuda : public nccl::CudaApi {
   std::map<void*, std::size_t> allocations_;                  // Guarded by mutex_
   std::shared_ptr<FakeEvent> find_event(nccl::Event event);
   std::optional<Capture> capture_;         // Guarded by mutex_
-  std::set<nccl::Event> captured_events_;  // Guarded by mutex_; their last record was in a capture
+  std::set<nccl::Event> captured_events_;  // Guarded by mutex_; last recorded in a capture
 };
 
 }  // namespace ddprun::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults, set-up and end, memory and texts. The operations are in fake_nccl_operations.cc, splits
-// in fake_nccl_split.cc.
+// FakeNccl's faults, set-up and end, memory and texts. The operations are in
+// fake_nccl_operations.cc, splits in fake_nccl_split.cc.
 #include "tests/support/fake_nccl.h"
 
 #include <cstdlib>
@@ -179,7 +179,7 @@ Result FakeNccl::get_unique_id(UniqueId* id) {
   const std::string text = "fake unique id " + std::to_string(++num_ids_);
   std::memset(id->bytes, 0, UniqueId::kSizeBytes);
   std::memcpy(id->bytes, text.data(), text.size());
-  // This id is known, and was not used yet.
+  // nullptr: the id is known, and no communicator uses it yet.
   groups_[std::string(id->bytes, UniqueId::kSizeBytes)] = nullptr;
   return Result::kSuccess;
 }
@@ -230,7 +230,7 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank,
   }
   Group& group = *found->second;
   if (group.size != size) return Result::kInvalidArgument;
-  // The id is used twice.
+  // The rank uses the id a second time.
   if (group.joined[static_cast<std::size_t>(rank)]) return Result::kInvalidUsage;
   group.joined[static_cast<std::size_t>(rank)] = true;
   ++group.num_joined;

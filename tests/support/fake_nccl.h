@@ -19,11 +19,11 @@
 
 namespace ddprun::test {
 
-// It works like the real one, blocking. init and splits return when every rank has come.
+// Works like the real, blocking NCCL. init and splits return when every rank has called them.
 // Collectives return when they are on the stream, where they wait for every rank. An id is good for
-// one communicator. A communicator takes one thread at a time, an abort included. An abort makes
-// the operations under way pass, with rubbish in their buffers. Both `abort` and `destroy` wait for
-// the graphs that have operations of the communicator. Tests set the faults. Any thread.
+// one communicator. A communicator takes one thread at a time, an abort included. An abort ends
+// the operations under way, with rubbish in their buffers. Both `abort` and `destroy` wait for
+// the graphs that have operations of the communicator. Tests set the faults. Any thread may call.
 class FakeNccl : public nccl::NcclApi {
  public:
   explicit FakeNccl(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
@@ -36,9 +36,9 @@ class FakeNccl : public nccl::NcclApi {
   // From now on comm_async_error returns this on every communicator of this rank.
   void inject_async_error(int rank, nccl::Result error);
   // The next call of `function` on this rank blocks until release_hangs(). Then it does its work.
-  // get_unique_id counts as rank 0's.
+  // get_unique_id counts as a call of rank 0.
   void hang_next(int rank, const std::string& function);
-  // Ends the hanging calls. inits and splits that wait for a rank fail, now and from now on.
+  // Ends the hanging calls. inits and splits that wait for a rank fail, also later ones.
   void release_hangs();
   int num_hanging() const;  // calls that hang, also those that wait for a rank
   // comm_abort blocks until release_aborts().
@@ -55,7 +55,7 @@ class FakeNccl : public nccl::NcclApi {
   int num_violations() const;
   int num_live_comms() const;
   int num_live_buffers() const;  // buffers of mem_alloc
-  // The communicators were left behind on purpose.
+  // Counts the living communicators no more: they were left behind on purpose.
   void forget_live_comms();
   void forget_live_buffers();
   int num_registered() const;
@@ -120,7 +120,7 @@ class FakeNccl : public nccl::NcclApi {
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
   nccl::Result ask(const char* function, nccl::Comm comm, nccl::Stream stream, const Call& call);
-  // Runs as one task of the stream.
+  // Enqueues the calls as one task of the stream.
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream,
                       const std::vector<Call>& calls);
   nccl::Result enqueue(const char* function, nccl::Comm comm, nccl::Stream stream,
@@ -133,9 +133,9 @@ class FakeNccl : public nccl::NcclApi {
   void receive(Lock& lock, Rank& rank, const Call& call);
   static void compute(const Slot& slot);
   nccl::Result take_fault(int rank, const std::string& function);  // mutex_ held
-  // False: no test asked for a hang.
+  // Blocks if a test asked for a hang. False: none did.
   bool hang_if_told(Lock& lock, int rank, const std::string& function);
-  // False: release_hangs() came before they did.
+  // Waits until the other ranks have come. False: release_hangs() was called before.
   bool wait_for_others(Lock& lock, const std::function<bool()>& have_come);
   std::shared_ptr<Rank> find(nccl::Comm comm);  // mutex_ held
 

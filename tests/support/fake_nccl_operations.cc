@@ -15,7 +15,7 @@ using nccl::Stream;
 
 namespace {
 
-// The depth in the calling thread.
+// The depth of nested group_start() calls in the thread.
 thread_local int group_depth = 0;
 
 }  // namespace
@@ -72,7 +72,7 @@ Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream,
   Lock lock(mutex_);
   begin(*rank, calls);
   if (is_captured) ++rank->num_graph_tasks;
-  // A task of a graph runs at each replay, or never. It ends with the graph.
+  // A captured task runs at each replay of its graph, or never. It is destroyed with the graph.
   const auto gone = [this, rank, calls, is_captured](bool* has_begun) {
     Lock its_lock(mutex_);
     if (*has_begun) end(*rank, calls);

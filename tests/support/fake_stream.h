@@ -10,7 +10,7 @@
 
 namespace ddprun::test {
 
-// Runs tasks one after the other. The destructor runs the queued tasks, then ends.
+// Runs tasks one after the other. The destructor waits until the queued tasks have run.
 class FakeStream {
  public:
   explicit FakeStream(int device) : device_(device), thread_([this] { run(); }) {}

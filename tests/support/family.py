@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory, descriptors and threads of a job's ddprun, warm helper and warden, as one of its workers sees them. A leak shows
-over many restarts."""
+"""Measures memory, descriptors and threads of a job's ddprun, warm helper and warden, from one of its workers. A leak
+shows over many restarts."""
 import os
 
-SLACK_KB = 2048  # an allocator's, not a leak's over hundreds of rounds
+SLACK_KB = 2048  # growth that an allocator may cause; a leak over hundreds of rounds is larger
 
 
 def _status(pid):
@@ -12,7 +12,7 @@ def _status(pid):
 
 
 def _below(pid):
-    """(pid, status) of all processes below this one."""
+    """Yields (pid, status) of all processes below `pid`."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
             for child in file.read().split():
@@ -21,7 +21,7 @@ def _below(pid):
 
 
 def use():
-    """{"ddprun", "warm helper", "warden": {"kB", "descriptors", "threads"}, "zombies": how many}"""
+    """Returns {"ddprun", "warm helper", "warden": {"kB", "descriptors", "threads"}, "zombies": their number}."""
     warden = os.getppid()
     ddprun = int(_status(warden)["PPid"])
     pids, zombies = {"ddprun": ddprun, "warden": warden}, 0
@@ -39,8 +39,8 @@ def use():
 
 
 def growth(uses):
-    """How each of the last of these has more than an early one, one line for each; empty: nothing grows. `uses`: one a
-    round. A single one may have what is only just closed."""
+    """Returns a line for each value that has grown; empty: none has. `uses`: the results of use(), one for each round.
+    Compares the least of the last three with an early one, because a single one may count what is just closing."""
     early, last = uses[len(uses) // 4], uses[-3:]
     least_of = lambda value_of: min(value_of(each) for each in last)  # noqa: E731
     slack_kb = float("inf") if os.environ.get("DDPRUN_SANITIZE") else SLACK_KB  # a sanitizer keeps what is freed

@@ -5,21 +5,21 @@ import tempfile
 
 
 def scratch(case):
-    """The path of a new directory, which is removed at the end of `case`, a unittest.TestCase."""
+    """Returns the path of a new directory, which is removed at the end of `case`, a unittest.TestCase."""
     made = tempfile.TemporaryDirectory(prefix="ddprun-test-")
     case.addCleanup(made.cleanup)
     return made.name
 
 
 def scratch_of_class(cls):
-    """The same for all tests of a class, in its setUpClass()."""
+    """Like scratch(), for all tests of a class. Called in its setUpClass()."""
     made = tempfile.TemporaryDirectory(prefix="ddprun-test-")
     cls.addClassCleanup(made.cleanup)
     return made.name
 
 
 def write(folder, name, text, mode=0o644):
-    """Makes folder/name, and the folders on the way. Returns its path."""
+    """Writes the file folder/name, and makes the folders above it. Returns its path."""
     path = os.path.join(folder, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
@@ -29,5 +29,5 @@ def write(folder, name, text, mode=0o644):
 
 
 def below(folder):
-    """The paths of all files in `folder` and below, relative to it."""
+    """Returns the paths of all files in `folder` and below, relative to it."""
     return {os.path.relpath(os.path.join(path, name), folder) for path, _, names in os.walk(folder) for name in names}

@@ -17,12 +17,12 @@
 namespace ddprun::test {
 
 struct ChildEnd {
-  int status = -1;  // −1: it was ended by a signal
+  int status = -1;  // exit status; −1: a signal ended the child
   std::chrono::milliseconds took{0};
 };
 
-// Forks a child that runs `body`, with status 1 if that returns. A child that is still there after
-// `limit` is killed.
+// Forks a child that runs `body`; the child exits with 1 if `body` returns. Kills the child if it
+// still runs after `limit`.
 inline ChildEnd run_forked(const std::function<void()>& body,
                            std::chrono::seconds limit = std::chrono::seconds(60)) {
   const auto begun = Clock::now();

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread of a child that stands still while the others run, as if it hung in a call."""
+"""Stops one thread of a child while its other threads run, as if it hung in a call."""
 import contextlib
 import ctypes
 import os
 import unittest
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
-WALL = 0x40000000  # __WALL waits for a thread that is no process, too
+WALL = 0x40000000  # __WALL: waitpid() takes any thread, not only a process' first
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -26,7 +26,7 @@ def thread(number):
     except OSError as why:
         raise unittest.SkipTest(f"no thread can be stopped here (ptrace: {why})") from None
     _ptrace(PTRACE_INTERRUPT, number)
-    os.waitpid(number, WALL)  # returns when it stands still
+    os.waitpid(number, WALL)  # returns when the thread has stopped
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// While this lives, no file of this process grows beyond a size. A write beyond it gives EFBIG,
-// like a disk that gets full.
+// While this object lives, no file of this process grows beyond a size. A write beyond that size
+// fails with EFBIG, as if the disk were full.
 #pragma once
 
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An io context in a thread of its own, for tests that use blocking calls against objects of that
+// Runs an io context in a thread of its own. Tests make blocking calls against objects of that
 // thread.
 #pragma once
 
@@ -22,7 +22,7 @@ class IoThread {
   // stop_thread().
   template <typename Call>
   auto on_io_thread(Call call) {
-    // Second owner: the handler, which may still be returning when the result is there.
+    // Shared with the handler, which may still be returning when the result is there.
     const auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
     auto result = task->get_future();
     boost::asio::post(io_, [task] { (*task)(); });

@@ -13,13 +13,13 @@ PLACE = ("mount -t tmpfs none /run && mount -t tmpfs none /var/log && mkdir -p /
          f" && echo placed && exec {JOURNALD}")
 # This journald must not take the kernel's own messages, nor its auditing.
 SETTINGS = "[Journal]\nAudit=no\nReadKMsg=no"
-# Sets JOURNAL_STREAM, as systemd does for a unit. Its systemd-cat doesn't before version 254.
+# Sets JOURNAL_STREAM, as systemd does for a unit. systemd-cat sets it only since version 254.
 AS_UNIT = 'JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$0" "$@"'
 SECONDS = 60
 
 
 class Journald:
-    """A journald that ends with `case`. Skips the case if there can be none."""
+    """A journald that ends with `case`. Skips the case if none can be started."""
 
     def __init__(self, case):
         self._case = case
@@ -39,14 +39,14 @@ class Journald:
             time.sleep(0.005)
 
     def entries(self, *matches):
-        """The entries until now, a dictionary each."""
+        """Returns the entries so far, a dictionary for each."""
         subprocess.run([*self._inside, "journalctl", "--sync"], check=True, timeout=SECONDS)
         done = subprocess.run([*self._inside, "journalctl", "--directory=/run/log/journal", "--output=json", *matches],
                               capture_output=True, text=True, timeout=SECONDS)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def start(self, *command, env):
-        """Starts a program whose stdout and stderr are the journal, like a unit's."""
+        """Starts a program whose stdout and stderr go to the journal, like a unit's."""
         process = subprocess.Popen([*self._inside, "systemd-cat", "sh", "-c", AS_UNIT, *command], env=env,
                                    stdin=subprocess.DEVNULL)
         self._case.addCleanup(lambda: (process.kill(), process.wait()))

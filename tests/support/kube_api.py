@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of a Kubernetes API server as kubectl needs to create, get, patch, delete and show logs.
+"""A part of a Kubernetes API server, enough for kubectl to create, get, patch, delete and show logs.
 
     with kube_api.Server(directory) as server:         # server.config: a kubeconfig
         subprocess.run(["kubectl", "create", "-f", "-"], env={"KUBECONFIG": server.config, …})
@@ -41,7 +41,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         try:
             self.wfile.write(data)
-        except BrokenPipeError:  # the caller has left
+        except BrokenPipeError:  # the client has closed the connection
             pass
 
     def _refuse(self, status, reason, message):
@@ -49,7 +49,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                       "message": message, "code": status}, status)
 
     def _log(self, name, query):
-        """The pod's lines so far. The answer then ends, even if the caller wants to follow."""
+        """Answers with the pod's lines so far. The answer then ends, even if the caller wants to follow."""
         since = query.get("sinceTime")
         since = datetime.datetime.fromisoformat(since.replace("Z", "+00:00")) if since else None
         stamps = query.get("timestamps") == "true"
@@ -127,7 +127,7 @@ class Server:
         self._server.lock = threading.Lock()
         self.objects = self._server.objects = {name: {} for name in RESOURCES}
         self._server.logs = {}
-        self._server.refused = self.refused = set()  # of ("POST", "jobs"), …
+        self._server.refused = self.refused = set()  # the requests that are refused: ("POST", "jobs"), …
         self._server.is_away = False
         self.log_asked = self._server.log_asked = threading.Event()
         self.logs_answer = self._server.logs_answer = threading.Event()  # cleared: a request for a log waits
@@ -135,7 +135,7 @@ class Server:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.config = self._write_config(directory, "kubeconfig", "test")
-        # "test" is a context of it, too.
+        # This file has the context "test", too.
         self.config_elsewhere = self._write_config(directory, "kubeconfig-elsewhere", "elsewhere")
 
     def _write_config(self, directory, name, context):
@@ -149,7 +149,7 @@ class Server:
         return path
 
     def add_pod(self, job, index, text, **status):
-        """Makes a pod of the Job `job`, like its controller and a kubelet."""
+        """Makes a pod of the Job `job`, as its controller and a kubelet would."""
         name = f"{job}-{index}"
         labels = self.objects["jobs"][job]["spec"]["template"]["metadata"]["labels"]
         self.objects["pods"][name] = {
@@ -163,12 +163,12 @@ class Server:
         self._server.logs.setdefault(pod, []).extend((now, line) for line in text.splitlines(keepends=True))
 
     def be_away(self, is_away):
-        """Every request about objects is answered with 503."""
+        """If `is_away`, the server answers every request about objects with 503."""
         with self._server.lock:
             self._server.is_away = is_away
 
     def stop(self):
-        """Ends the server, so that nobody listens any more."""
+        """Ends the server: its port has no listener any more."""
         self.logs_answer.set()
         self._server.shutdown()
         self._server.server_close()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL and CUDA that answer at once, for starts of thousands of ranks in one process. No rank waits
-// for another one, and nothing is reduced. The arguments of the set-up are checked.
+// Fakes of NCCL and CUDA that return at once, to start thousands of ranks in one process. No rank
+// waits for another one, and nothing is reduced. The set-up's arguments are checked.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@
 
 namespace ddprun::test {
 
-// Any thread. Calls that only the full fake can do return kInvalidUsage.
+// Any thread may call it. Calls that only FakeNccl can do return kInvalidUsage.
 class LightNccl : public nccl::NcclApi {
  public:
   using Result = nccl::Result;
   using Comm = nccl::Comm;
   using Stream = nccl::Stream;
 
-  // The lists of ids that ranks brought. There is one entry if all ranks brought the same list.
+  // The lists of ids that ranks passed. There is one entry if all ranks passed the same list.
   std::set<std::string> id_lists() const {
     const std::lock_guard lock(mutex_);
     return id_lists_;
@@ -129,7 +129,7 @@ class LightNccl : public nccl::NcclApi {
   std::map<std::pair<int, int>, std::set<int>> keys_of_;  // Guarded by mutex_; by (split, color)
 };
 
-// One device for everybody. Each operation on it has happened already.
+// One device that all ranks share. Each operation on it counts as done at once.
 class LightCuda : public nccl::CudaApi {
  public:
   using CudaResult = nccl::CudaResult;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log lines of the process.
+// Collects the process' own log lines.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ class LogLines {
     set_log_sink([](LogLevel, std::string_view) {});
   }
 
-  // The first line that contains `text`; empty after 10 s without one.
+  // Waits for the first line that contains `text`, and returns it; empty after 10 s without one.
   std::string await(const std::string& text) const {
     std::unique_lock lock(mutex());
     std::string found;

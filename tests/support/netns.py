@@ -3,8 +3,8 @@
 """Several "hosts" on one machine: network namespaces joined by a bridge.
 
 Each host has an address of its own (10.77.0.1, 10.77.0.2, …) on `eth0`, its own loopback, host name (node0, node1,
-…), /etc/hosts and /dev/shm; files are shared. The bridge lives in a namespace of its own, too. So nothing global is
-named, and any number of tests may do this at once.
+…), /etc/hosts and /dev/shm; files are shared. The bridge lives in a namespace of its own, too. So no names are
+global, and any number of tests may do this at once.
 
     with netns.Hosts(2) as hosts:                      # raises Unavailable(reason)
         master = hosts[0].popen(["ddprun", …])
@@ -15,12 +15,12 @@ named, and any number of tests may do this at once.
     with netns.Hosts(2, faulty_cables=True) as hosts:  # delay, loss, one-way silence: cable.py
 
 Nothing outlives the test, and it leaves no files. A process holds each host and reads a pipe of ours. When the pipe
-ends, even because we are killed, it kills everything in its namespace.
+ends, even because we are killed, this process kills everything in its namespace.
 
 From a shell or a C++ test: `netns.py [--hosts N] -- COMMAND…` runs the command on every host at once.
 DDPRUN_TEST_HOST (0, 1, …) and DDPRUN_TEST_HOSTS (all addresses) are set, and `{host}`, `{addr0}`, `{addr1}`… are
-replaced in its words. The exit status is the first that is not 0. Without the permission
-to make namespaces it prints "SKIPPED: reason" and exits with 77.
+replaced in the command's words. The exit status is the first that is not 0. Without the permission
+to make namespaces the script prints "SKIPPED: reason" and exits with 77.
 """
 import argparse
 import ctypes
@@ -56,7 +56,7 @@ def _pids_in(namespace):
 
 
 def _kill_all(namespace, spare=()):
-    """Kills until no process is left, because one may fork between the look and the signal."""
+    """Kills again until no process is left, because one may fork after the list was read."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         victims = [p for p in _pids_in(namespace) if p not in spare and not _is_zombie(p)]
@@ -86,17 +86,17 @@ def _hold(hosts_text, name):
     if name:
         ctypes.CDLL(None, use_errno=True).sethostname(name.encode(), len(name))
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm")
-        with tempfile.NamedTemporaryFile("w", prefix="ddprun-hosts-") as hosts_file:  # the mount keeps the file
+        with tempfile.NamedTemporaryFile("w", prefix="ddprun-hosts-") as hosts_file:  # the mount keeps the file alive
             hosts_file.write(hosts_text)
             hosts_file.flush()
             os.chmod(hosts_file.name, 0o644)
             run("mount", "--bind", hosts_file.name, "/etc/hosts")
-        # Mounts the /sys/class/net of this namespace, which otherwise is the booted machine's. Its cgroups stay the
-        # same.
+        # Mounts a new /sys, so that /sys/class/net shows this namespace's devices instead of the machine's. The
+        # cgroups stay the same.
         cgroups = os.open("/sys/fs/cgroup", os.O_PATH) if os.path.isdir("/sys/fs/cgroup") else None
         new_sys = subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], stderr=subprocess.DEVNULL)
         if cgroups is not None and new_sys.returncode == 0:
-            bind_all_below = 0x5000  # MS_BIND | MS_REC; mount(8) would follow the link by its text
+            bind_all_below = 0x5000  # MS_BIND | MS_REC; mount(8) would use the link's text
             ctypes.CDLL(None).mount(f"/proc/self/fd/{cgroups}".encode(), b"/sys/fs/cgroup", None,
                                     bind_all_below, None)
     print("ready", flush=True)
@@ -124,7 +124,7 @@ class _Holder:
         self.namespace = _net_namespace(self.pid)
 
     def enter(self):
-        """The words before a command that make it run in here. Signals reach the command."""
+        """Returns the words before a command that make it run in these namespaces. Signals reach the command."""
         return ["nsenter", f"--target={self.pid}", *self._user, "--net", "--mount", "--uts", "--"]
 
     def run(self, *argv):
@@ -141,7 +141,7 @@ class _Holder:
 
 
 class Host:
-    """One of Hosts. Its peers and its programs see `address`, `name` and `interface`.
+    """A host of Hosts. Its peers and its programs see `address`, `name` and `interface`.
 
     `cable`: a cable.Cable with faulty_cables, else None.
     """
@@ -169,7 +169,7 @@ class Host:
         holder.run("ip", "link", "set", INTERFACE, "up")
 
     def command(self, argv, cwd=None):
-        """`argv` as a command that runs on this host, for a caller with its own way to spawn."""
+        """Returns `argv` as a command that runs on this host, for a caller that spawns it in its own way."""
         # Entering a mount namespace leads to its root directory.
         return self._holder.enter() + ["env", f"--chdir={cwd or os.getcwd()}", *argv]
 
@@ -183,11 +183,11 @@ class Host:
         return subprocess.run(self.command(argv, cwd), **kwargs)
 
     def pids(self):
-        """Every process that runs on this host."""
+        """Returns the pids of all processes on this host."""
         return [p for p in _pids_in(self._holder.namespace) if p != self._holder.pid]
 
     def listening(self, beyond_loopback=False):
-        """The TCP ports that have a listener here; `beyond_loopback`: only those that other hosts can reach."""
+        """Returns the TCP ports with a listener here; `beyond_loopback`: only those that other hosts can reach."""
         ports = set()
         for table in ("tcp", "tcp6"):
             with open(f"/proc/{self._holder.pid}/net/{table}") as f:
@@ -199,12 +199,12 @@ class Host:
         return ports
 
     def shared_memory(self):
-        """The files in this host's /dev/shm."""
+        """Returns the files in this host's /dev/shm."""
         return sorted(os.listdir(f"/proc/{self._holder.pid}/root/dev/shm"))
 
     def kill(self):
-        """Power loss: every process on this host gets SIGKILL. Returns once they are gone."""
-        for process in self._started:  # a process may be on its way into the namespace
+        """Acts like a power loss: every process on this host gets SIGKILL. Returns once they are gone."""
+        for process in self._started:  # a process may not have entered the namespace yet
             if process.poll() is None:
                 process.kill()
         _kill_all(self._holder.namespace, spare=(self._holder.pid,))
@@ -212,7 +212,7 @@ class Host:
             process.wait()
 
     def enter_switch(self, *argv):
-        """`argv` as a command that runs at the other end of this host's cable, which is `port`."""
+        """Returns `argv` as a command that runs at the other end of this host's cable, which is `port`."""
         return self._switch.enter() + list(argv)
 
     @property
@@ -220,7 +220,7 @@ class Host:
         return self._port
 
     def unplug(self):
-        """The name of the cable's end there."""
+        """Removes the cable."""
         if self.cable:
             self.cable.close()
 
@@ -251,7 +251,7 @@ class Hosts(list):
             switch = self._hold([])
             switch.run("ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
             switch.run("ip", "link", "set", "bridge", "up")
-            # If the user is ordinary, the other namespaces belong to the user namespace of the first one.
+            # Without root, the hosts' namespaces are made inside the switch's user namespace.
             inside = [] if os.geteuid() == 0 else switch.enter()
             for index in range(count):
                 text = self._hosts_text(index, count, own_name_is_loopback)

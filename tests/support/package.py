@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place of the Python package and of `ddprun`: this build's, or what is installed beside this Python."""
+"""Finds the Python package and `ddprun`: this build's, or those that are installed beside this Python."""
 import os
 
 _SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 _BIN = os.environ.get("DDPRUN_BIN_DIR")
 
-# Variables for a process that imports ddprun. None without DDPRUN_BIN_DIR: a wheel is installed.
+# Variables for a process that imports ddprun. Empty without DDPRUN_BIN_DIR: a wheel is installed.
 VARIABLES = {"PYTHONPATH": os.path.join(_SOURCE, "python"), "DDPRUN_PROGRAM": os.path.join(_BIN, "ddprun")} if _BIN else {}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's connection that can say things to a rendezvous which no agent says."""
+"""An agent's connection that can send messages which no real agent sends."""
 import hashlib
 import hmac
 import json
@@ -22,7 +22,7 @@ JOIN = {"type": "join", "seq": 0, "ack": 0, "version": 1, "oldest_version": 1, "
 
 
 class RawAgent:
-    """An agent's connection that has proved the token, if there is one. It gives the rendezvous' frames one by one."""
+    """An agent's connection that has proved the token, if there is one. hear() returns the rendezvous' next frame."""
 
     def __init__(self, endpoint, token=None, path="/v1/agent"):
         host, port = endpoint.rsplit(":", 1)
@@ -63,14 +63,14 @@ class RawAgent:
         self.say(TEXT, json.dumps(message).encode())
 
     def message(self, kind):
-        """The next message of that type."""
+        """Waits for the next message of type `kind`, and returns it."""
         while True:
             opcode, content = self.hear()
             if opcode == TEXT and json.loads(content)["type"] == kind:
                 return json.loads(content)
 
     def lives(self):
-        """True: all earlier messages were heard, and the connection goes on. Otherwise the last message."""
+        """Returns True if the rendezvous took all earlier messages and keeps the connection. Else the last message."""
         last = ""
         try:
             self.say(PING, b"x")

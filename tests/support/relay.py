@@ -6,9 +6,9 @@ import time
 
 
 class Relay:
-    """Carries connections to a port of 127.0.0.1; cut() ends the open ones. If it `records`, `carried` has the bytes of
+    """Carries connections to a port of 127.0.0.1; cut() ends the open ones. With `records`, `carried` has the bytes of
     each direction of each connection. Bytes arrive `late` seconds later, in either direction. `words` maps bytes to
-    others of the same length, which replace them in WebSocket's frames."""
+    others of the same length, which replace them in WebSocket frames."""
 
     def __init__(self, port, records=False, late=0, words=None):
         self._to = port
@@ -64,8 +64,8 @@ class Relay:
         source.close()
 
     def _changed_words(self):
-        """A generator. It is sent the bytes of one side of a WebSocket, piece by piece. It yields the bytes to send on,
-        frame by frame."""
+        """A generator. The caller sends it the bytes of one side of a WebSocket, piece by piece. It yields the bytes to
+        pass on, in whole frames."""
         rest = yield
         while b"\r\n\r\n" not in rest:
             rest += yield b""
@@ -91,7 +91,7 @@ class Relay:
             pass
 
     def change_a_byte(self):
-        """Changes the last byte of the next piece, in either direction."""
+        """Changes the last byte of the next piece that passes, in either direction."""
         self._changes_next = True
 
     def has_changed_it(self):
@@ -109,9 +109,9 @@ class Relay:
 
 
 def frame_at_start(rest):
-    """The first WebSocket frame of one side's bytes: its header, its mask, and its size with the header. Clients'
-    content has random bytes on it (RFC 6455, 5.3). The frame's end may be missing. None: the header's end is
-    missing."""
+    """Returns the header, the mask, and the size with the header of the first WebSocket frame in `rest`. A client's
+    content is masked with random bytes (RFC 6455, 5.3). The frame's end may be missing. None: the header is
+    incomplete."""
     if len(rest) < 2:
         return None
     size, at = rest[1] & 0x7F, 2
@@ -129,7 +129,7 @@ def masked(content, mask):
 
 
 def unmasked(stream):
-    """The bytes that one side said: headers and the content of WebSocket's frames."""
+    """Returns the bytes that one side sent: the HTTP headers, and the WebSocket frames' unmasked content."""
     head, end, rest = stream.partition(b"\r\n\r\n")
     if b"upgrade: websocket" not in head.lower():
         return stream

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the Python tests run: their exit status, their skips, and SIGTERM.
+"""Runs the Python tests: their exit status, their skips, and SIGTERM.
 
-A script exits with 77, which ctest counts as skipped, when none of its tests ran. A failure wins. Each skipped test
-is a line "SKIPPED: Class.test: reason"; scripts/check_skips.py reads these lines.
+A script exits with 77, which ctest counts as skipped, when all of its tests were skipped. A failure wins. Each skipped
+test prints "SKIPPED: Class.test: reason"; scripts/check_skips.py reads these lines.
 
 SIGTERM ends a test as a failure does, so that its clean-ups are done. A person or a CI's time limit leaves no
 processes and no temporary directories behind.
@@ -18,7 +18,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def unwind_on_sigterm(then=lambda: None):
-    """From now on the first SIGTERM calls `then` and raises SystemExit. A second one kills."""
+    """From now on the first SIGTERM calls `then` and raises SystemExit. A second one kills the process."""
     def unwind(*_):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         then()
@@ -31,7 +31,7 @@ class _Result(unittest.TextTestResult):
 
     def startTestRun(self):
         super().startTestRun()
-        unwind_on_sigterm(then=self.stop)  # unittest takes SystemExit for the failure of a single test
+        unwind_on_sigterm(then=self.stop)  # unittest would take SystemExit for one test's failure
 
     def addSuccess(self, test):
         super().addSuccess(test)
@@ -48,16 +48,16 @@ class _Runner(unittest.TextTestRunner):
 
 
 def _name_of(test):
-    """"Class.test", or "Class.setUpClass" for a class that was skipped there."""
-    test = getattr(test, "test_case", test)  # of a subTest
+    """Returns "Class.test", or "Class.setUpClass" for a class that was skipped there."""
+    test = getattr(test, "test_case", test)  # a subTest's own test
     if isinstance(test, unittest.TestCase):
         return f"{type(test).__name__}.{test._testMethodName}"
     return test.id().removeprefix("setUpClass (").removesuffix(")").rpartition(".")[2] + ".setUpClass"
 
 
 def main(**options):
-    """unittest.main for all tests of the calling script."""
-    # A shell without job control ignores SIGINT for what runs behind it, and so would each program under test.
+    """Runs all tests of the calling script, like unittest.main."""
+    # A shell without job control ignores SIGINT for background processes. Each program under test would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     result = unittest.main(testRunner=_Runner, exit=False, **{"verbosity": 2, **options}).result

@@ -24,8 +24,8 @@ inline constexpr bool kHasThreadSanitizer = false;
 
 inline constexpr bool kIsSanitized = kHasAddressSanitizer || kHasThreadSanitizer;
 
-// `all` in a release build. Sanitizers look for errors of memory and races, which `few` show as
-// well.
+// Returns `all` in a build without sanitizers, else `few`. Sanitizers look for memory errors and
+// races, which `few` show as well.
 template <typename T>
 constexpr T fewer_if_sanitized(T all, T few) {
   return kIsSanitized ? few : all;

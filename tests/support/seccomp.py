@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System calls that fail, as in a container whose seccomp filter refuses them."""
+"""Makes system calls fail, as in a container whose seccomp filter refuses them."""
 import ctypes
 import errno
 import os
@@ -15,7 +15,7 @@ SET_SECCOMP, FILTER, SET_NO_NEW_PRIVILEGES = 22, 2, 38  # prctl(2)
 
 
 def require():
-    """Skips the test on a machine whose numbers are not known."""
+    """Skips the test on an architecture whose system call numbers are not in NUMBERS."""
     if platform.machine() not in NUMBERS:
         raise unittest.SkipTest("system calls' numbers are not known here")
 

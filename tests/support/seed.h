@@ -8,7 +8,7 @@ namespace ddprun::test {
 
 // Prints and returns the seed of the running test case: $DDPRUN_TEST_SEED, else the one with which
 // the case failed last, else a new one. The folder $DDPRUN_TEST_SEEDS, which ctest sets, keeps the
-// seed from the first try on. Without that variable nothing is kept. To be called once a case.
+// seed from this call on. Without that variable nothing is kept. A case calls this once.
 std::uint64_t seed();
 
 // Removes the kept seeds. The program's main calls it after a success.

@@ -9,7 +9,7 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _path():
-    """The file that keeps the calling script's seed; None: ctest, which names the folder, did not start it."""
+    """Returns the file that keeps the script's seed; None: ctest, which names the folder, did not start the script."""
     folder = os.environ.get("DDPRUN_TEST_SEEDS")
     script = os.path.relpath(os.path.abspath(sys.argv[0]), TESTS)
     return folder and os.path.join(folder, script.replace(os.sep, "_"))
@@ -34,7 +34,7 @@ def _choose():
 @functools.cache
 def seed():
     """Prints and returns the seed of the script: $DDPRUN_TEST_SEED, else the one with which it failed last, else a new
-    one. It is kept from the first try on, so that a killed script gets it again, too."""
+    one. The seed is kept from this call on, so that a killed script gets it again, too."""
     chosen = _choose()
     print(f"DDPRUN_TEST_SEED={chosen}", file=sys.stderr, flush=True)
     return chosen

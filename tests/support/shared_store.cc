@@ -30,7 +30,7 @@ struct SharedStore::Table {
   // Guarded by mutex.
   long num_requests;
   bool is_broken;
-  char keys[kNumKeys][64];  // apart from the values, so that a search touches little memory
+  char keys[kNumKeys][64];  // separate from the values, so that a search reads little memory
   bool is_used[kNumKeys];
   Value values[kNumKeys];
 
@@ -82,7 +82,7 @@ struct SharedStore::Table {
     return sum;
   }
 
-  // A queue is the keys <queue>#0, <queue>#1, … between two counters.
+  // Takes a queue's first element. A queue is the keys <queue>#0, <queue>#1, …, with two counters.
   std::optional<std::string> take_head(const std::string& queue) {
     const std::string head = queue + "#" + std::to_string(number(queue + "#popped"));
     auto value = look_up(head);
@@ -92,7 +92,7 @@ struct SharedStore::Table {
   }
 };
 
-// Holds the table's lock. It survives the death of a process that held it.
+// Holds the table's lock. The lock stays usable after the death of a process that held it.
 class SharedStore::Request {
  public:
   explicit Request(Table& table) : table_(table) {
@@ -106,7 +106,7 @@ class SharedStore::Request {
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
-  // Throws Error(kTimeout) "no <key>".
+  // Waits for a change. Throws Error(kTimeout) "no <key>" at the deadline.
   void wait_for_change(const std::string& key, Deadline deadline) {
     const auto left = std::chrono::nanoseconds(deadline.remaining());
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);

@@ -17,12 +17,12 @@
 
 namespace ddprun::test {
 
-// Each thread uses a clone of its own. All clones, and their copies in children, share one table.
+// Each thread uses its own clone. All clones, and their copies in children, share one table.
 class SharedStore : public store::Store {
  public:
   SharedStore();
 
-  // Requests served so far, over all clones.
+  // Returns the number of requests so far, of all clones together.
   long num_requests() const;
   // From now on every call throws kConnectionLost.
   void break_connections();
@@ -48,14 +48,14 @@ class SharedStore : public store::Store {
   std::int64_t queue_len(std::string_view key) override;
   void barrier(std::string_view key, std::int64_t world_size) override;
 
-  // The same table, with a time-out of its own.
+  // Returns a store with the same table and a time-out of its own.
   std::unique_ptr<store::Store> clone() override { return std::make_unique<SharedStore>(*this); }
 
  private:
   struct Table;
   class Request;
 
-  std::shared_ptr<Table> table_;  // second owners: the clones
+  std::shared_ptr<Table> table_;  // shared with the clones
   std::chrono::milliseconds timeout_{300'000};
 };
 

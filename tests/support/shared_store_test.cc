@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of the store that stands in for a server, on which tests rely.
+// Tests the rules of SharedStore, which replaces a real store in other tests.
 #include "tests/support/shared_store.h"
 
 #include <sys/wait.h>

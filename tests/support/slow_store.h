@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store in which waiting takes a while. It finds out callers that give each of two calls the
-// whole time-out.
+// A store whose wait takes a while. It detects callers that give each of two calls the whole
+// time-out.
 #pragma once
 
 #include <sched.h>
@@ -24,7 +24,7 @@ class SlowStore final : public SharedStore {
     return SharedStore::multi_get(keys);
   }
 
-  // The get after the wait had no more time than the wait left it.
+  // Returns whether the get after the wait had only the time that the wait left.
   bool kept_one_deadline() const {
     return time_out_of_get <= time_out_of_wait - kWaitTakes + std::chrono::milliseconds(1);
   }

@@ -78,8 +78,8 @@ class Slurm:
         return os.path.join(self._bin, name)
 
     def run(self, *argv, timeout=60, cwd=None, **kwargs):
-        """Runs a command in `cwd`, else in Slurm's directory. A job leaves slurm-N.out in the directory of its
-        submission."""
+        """Runs a command in `cwd`, else in Slurm's directory. A job writes slurm-N.out in the directory from which it
+        was submitted."""
         return self.hosts[0].run([self.user_program(argv[0]), *argv[1:]], cwd or self.directory, timeout=timeout,
                                  env=self.environment, text=True, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, **kwargs)

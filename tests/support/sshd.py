@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenSSH servers of a test's own: their own host key, users' keys and files, in a temporary directory.
+"""Starts OpenSSH servers for a test, with their own host key, users' keys and files, in a temporary directory.
 
     with sshd.Keys() as keys:                          # raises Unavailable(reason)
         server = sshd.Server(keys, "10.77.0.1", 2222, host=hosts[0])
@@ -63,13 +63,13 @@ class Keys:
         return self.path(name)
 
     def client_config(self, more="", key="user_key", name="ssh_config"):
-        """Writes a configuration of ssh's. `more` comes first, and so wins."""
+        """Writes a configuration for ssh and returns its path. `more` comes first, and so wins."""
         return self._write(name, f"{more}\nHost *\n  IdentityFile {self.path(key)}\n  IdentitiesOnly yes\n"
                                  f"  UserKnownHostsFile {self.path('known_hosts')}\n  GlobalKnownHostsFile /dev/null\n"
                                  "  StrictHostKeyChecking yes\n  IdentityAgent none\n")
 
     def ssh_words(self, config="ssh_config"):
-        """The words of an ssh with these keys, without the user's own files."""
+        """Returns the words of an ssh command with these keys, without the user's own files."""
         return ["ssh", "-F", self.path(config)]
 
     def close(self):
@@ -83,7 +83,7 @@ class Keys:
 
 
 class Server:
-    """An sshd on address:port, of `host` (a netns.Host) or of this machine. It is ready when it is made."""
+    """An sshd on address:port, on `host` (a netns.Host) or on this machine. It listens once it is constructed."""
 
     def __init__(self, keys, address, port, host=None, more=""):
         self._log = keys.path(f"sshd-{address}-{port}.log")

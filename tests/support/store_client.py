@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker with a c10d client of its own, without PyTorch. Each of its requests has to count once."""
+"""A worker with its own c10d client, without PyTorch. Each of its requests must take effect exactly once."""
 import re
 
-# Arguments: TURNS [all]. TURNS: a number, or "until=PATH": it goes on until that file exists. A turn is an ADD; with
-# "all" also an APPEND, a COMPARE_SET, a QUEUE_PUSH and a QUEUE_POP. The last line has the sum. With "all" it first has
-# "turns" and the number of this worker's turns, "pushed" and "popped" with the sums of these elements.
+# Arguments: TURNS [all]. TURNS: a number, or "until=PATH": turns go on until that file exists. A turn is an ADD; with
+# "all" also an APPEND, a COMPARE_SET, a QUEUE_PUSH and a QUEUE_POP. The last output line has the sum. With "all" it
+# begins with "turns" and their number, then "pushed" and "popped" with the sums of the queue's elements.
 CLIENT = r"""
 import itertools, os, socket, struct, sys
 store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 30)
@@ -63,8 +63,8 @@ print("sum", add(b"/sum", 0))
 
 
 def check_counts(case, text, num_workers):
-    """Checks the output of workers with "all": each request of each of them counted once. Returns the number of all
-    turns."""
+    """Checks the output of workers with "all": each request took effect once. Returns the number of all workers'
+         turns."""
     found = [list(map(int, each)) for each in re.findall(r"turns (\d+) pushed (\d+) popped (\d+) sum (\d+)", text)]
     case.assertEqual(len(found), num_workers, text)
     turns, pushed, popped, sums = zip(*found)

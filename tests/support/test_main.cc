@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main function of every C++ test program: Catch2's own, and the exit status of skipped tests.
-// The linker gives us Catch2's as __real_main (--wrap=main), so we needn't compile it here.
+// The linker gives us Catch2's main as __real_main (--wrap=main), so we needn't compile it here.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES  // Catch2 2's listeners; Catch2 3 needs no such line
 #include <cstdio>
 #include <utility>

@@ -5,7 +5,7 @@
 
 namespace ddprun::test {
 
-// The CPU time that this thread has used, in seconds.
+// Returns the CPU time that the calling thread has used, in seconds.
 inline double thread_cpu_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

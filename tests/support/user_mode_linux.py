@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux kernel as a process of ours (user-mode Linux). It has this machine's files, and cgroups of its own: cgroup v2
-with all its controllers, whatever this machine has. It needs no special right."""
+"""Runs a Linux kernel as a process of ours (user-mode Linux). The kernel has this machine's files and its own cgroup v2
+with all controllers, whatever this machine has. It needs no special right."""
 import json
 import os
 import shutil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of worlds of a random test: all in a release build, a few under sanitizers, which look
-// for errors of memory and races. DDPRUN_SOAK=1: ten times as many.
+// The number of worlds of a random test: `all` without sanitizers, `few` with them, since these
+// look for memory errors and races. DDPRUN_SOAK=1: ten times as many.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
     python -m ddprun.examples.digits                                       # two workers here
     ddprun --standalone --nproc_per_node=4 -m ddprun.examples.digits       # four
 
-Needs PyTorch. $DDPRUN_DIGITS: the folder of the images in MNIST's format, where it isn't found.
+Needs PyTorch. $DDPRUN_DIGITS: the folder of the images in MNIST's format, if the program doesn't find it.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE_BYTES = 28 * 28
 
 
 def folder() -> str:
-    """Throws FileNotFoundError."""
+    """Returns the folder of the images. Throws FileNotFoundError."""
     here = os.path.dirname(os.path.abspath(__file__))
     choices = [os.environ.get("DDPRUN_DIGITS", ""), os.path.join(here, "data"),
                os.path.join(here, "../../../digits"),          # share/ddprun/python/ddprun/examples
@@ -74,7 +74,7 @@ def main() -> None:
         right = (network(images).argmax(1) == labels).float().mean().item()
     if rank == 0:
         print("%d workers, accuracy on images it has never seen: %.4f" % (world, right), flush=True)
-    dist.barrier()  # PyTorch 2.15: a gloo thread that still drops a tensor while Python ends aborts the process
+    dist.barrier()  # PyTorch 2.15: the process aborts if a gloo thread still frees a tensor while Python ends
     dist.destroy_process_group()
 
 

@@ -20,7 +20,7 @@ def _make(store: Any, rank: int, size: int, timeout: Any) -> Any:
 
 
 def register() -> None:
-    """PyTorch calls it where a script asks for "ddprun" (entry point torch.distributed.backends)."""
+    """Registers it. PyTorch calls it if a script asks for "ddprun" (entry point torch.distributed.backends)."""
     if "ddprun" not in _dist.Backend.backend_list:
         _dist.Backend.register_backend("ddprun", _make, devices=["cpu"])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libddprun_c.so by ctypes: its communicator, over any store of torch.distributed.
+"""Calls libddprun_c.so by ctypes: its communicator, over any store of torch.distributed.
 
 Calls let other Python threads run while they wait."""
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Work:
 
 
 class Communicator:
-    """The ranks that share a store's `prefix`. One thread at a time, but for abort()."""
+    """A communicator of the ranks that share a store's `prefix`. One thread at a time may call; abort() any."""
 
     def __init__(self, store: Any, prefix: str, rank: int, size: int, timeout_ms: int) -> None:
         calls, handle = _Store(store), c_void_p()
@@ -176,7 +176,7 @@ class Communicator:
             library.ddprun_store_destroy(handle)
 
     def run(self, name: str, *arguments: Any, call: Optional[Call] = None) -> None:
-        """Returns when the operation has ended."""
+        """Runs the operation, and returns when it has ended."""
         check(getattr(library, "ddprun_" + name)(self._handle, *arguments, call, None))
 
     def start(self, name: str, *arguments: Any, call: Optional[Call] = None) -> Work:
@@ -191,7 +191,7 @@ class Communicator:
         library.ddprun_comm_abort(self._handle, reason.encode())
 
     def destroy(self) -> None:
-        """Nobody waits for an operation of it any more. Later calls fail."""
+        """Destroys the communicator. Nobody may be waiting for its operations. Later calls fail."""
         handle, self._handle = self._handle, c_void_p()
         library.ddprun_comm_destroy(handle)
 

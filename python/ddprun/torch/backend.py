@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributed's backend "ddprun": ddprun's host communicator (docs/host-communicator.md).
 
-Contiguous tensors are not copied. A synchronous call is done by the thread that calls. The communicator reduces no
-int16 and has no bitwise operations: these are gathered, and reduced by PyTorch on each rank."""
+Contiguous tensors are not copied. The calling thread does a synchronous call itself. The communicator has no reduction
+of int16 and no bitwise one: each rank gathers these tensors, and PyTorch reduces them."""
 from __future__ import annotations
 
 import ctypes
@@ -33,8 +33,8 @@ _LOCAL_OPS: dict[Any, Callable[[Any, Any], Any]] = {
     ReduceOp.PRODUCT: torch.mul, ReduceOp.BAND: torch.bitwise_and, ReduceOp.BOR: torch.bitwise_or,
     ReduceOp.BXOR: torch.bitwise_xor}
 _BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
-_KEPT: set[Backend] = set()  # PyTorch's wrapper under TORCH_DISTRIBUTED_DEBUG=DETAIL holds their C++ part alone
-_NO_MORE = timedelta(milliseconds=-1)  # c10d's "not given"
+_KEPT: set[Backend] = set()  # under TORCH_DISTRIBUTED_DEBUG=DETAIL PyTorch's wrapper holds only their C++ part
+_NO_MORE = timedelta(milliseconds=-1)  # c10d's value for "not given"
 
 
 def _milliseconds(timeout: timedelta) -> int:
@@ -76,7 +76,7 @@ def _check_one(tensors: Sequence[Any]) -> Any:
 
 class Backend(c10d.Backend):
     supports_splitting = True
-    # PyTorch 2.15 asks without end where they aren't here.
+    # PyTorch 2.15 calls itself without end for each of these that isn't defined here.
     supports_coalescing = supports_time_estimate = supports_shrinking = supports_reconfigure = supports_window = False
     options: Any = None
 
@@ -84,20 +84,20 @@ class Backend(c10d.Backend):
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout
         self.options = c10d.Backend.Options("ddprun", timeout)
-        # A second group of the same name in this store has keys of its own.
+        # The number gives each further group in this store its own keys.
         number = store.add("ddprun/%d" % rank, 1)
         try:
             self._comm = _c.Communicator(store, "ddprun/%d/" % number, rank, size,
                                          _milliseconds(timeout))
         except _c.Error as error:
             raise backend_error(error) from None
-        self._lock = threading.Lock()  # of the communicator, which one thread at a time may call
-        # Operations under way: their buffers live though nobody may hold them.
+        self._lock = threading.Lock()  # held for each call of the communicator, which takes one thread at a time
+        # The operations under way. Their buffers must live even if nobody else holds them.
         self._collectives: deque[Work] = deque()
         self._messages: set[Work] = set()
         self._sequence = 0
-        self._default_ms = 0  # the communicator's
-        self._completer = Completer()  # of collectives, which end in their order
+        self._default_ms = 0  # 0: the communicator's own timeout
+        self._completer = Completer()  # ends the collectives, in their order
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
             _KEPT.add(self)
         self._close = weakref.finalize(self, _close, self._comm, self._lock, self._collectives, self._messages,
@@ -131,7 +131,7 @@ class Backend(c10d.Backend):
                         finish()
         except _c.Error as error:
             raise backend_error(error) from None
-        for each_done in done:  # callbacks of their futures may call this group
+        for each_done in done:  # without the lock, because their futures' callbacks may call this group
             each_done.end()
         return work
 
@@ -142,7 +142,7 @@ class Backend(c10d.Backend):
         calls: list[tuple[Any, ...]] = []
         finishes: list[Callable[[], object]] = []
         kept = []
-        for tensor in {each.data_ptr(): each for each in tensors}.values():  # one that is there twice is reduced once
+        for tensor in {each.data_ptr(): each for each in tensors}.values():  # reduces a tensor that is there twice once
             _check_op(op, tensor)
             flat = tensor if tensor.is_contiguous() else tensor.contiguous()
             if flat is not tensor:
@@ -175,7 +175,7 @@ class Backend(c10d.Backend):
         return self._reduction([_check_one(tensors)], options, "reduce", options.rootRank)
 
     def _sparse_allreduce(self, tensor: Any, options: Any) -> Work:
-        """The sum of sparse tensors: every rank adds up all ranks' indices and values."""
+        """Sums sparse tensors: every rank adds up all ranks' indices and values."""
         if _op_of(options) != ReduceOp.SUM:
             raise ValueError("Cannot use ReduceOp.%s with sparse tensors" % _op_of(options).name)
         own = tensor.coalesce()
@@ -307,7 +307,7 @@ class Backend(c10d.Backend):
         return work
 
     def _exchange(self, sent: Sequence[Any], received: Sequence[Any]) -> tuple[Any, ...]:
-        """The call in which sent[r] goes to rank r and received[r] comes from it. None: nothing."""
+        """Returns the call in which sent[r] goes to rank r and received[r] comes from it. None: nothing."""
         nothing = _c.Buffer(None, 0, _c.UINT8)
         return ("all_to_all", *(_c.buffers([nothing if each is None else _bytes_of(each) for each in those])
                                 for those in (sent, received)))
@@ -357,7 +357,7 @@ class Backend(c10d.Backend):
         call = self._exchange(_split(sent, self._size, source_sizes), _split(landed, self._size, output_sizes))
         return self._run(options, [call], [output], finish, (sent, landed))
 
-    # Messages: asynchronous always, since others may be under way in other threads.
+    # Messages are always asynchronous, since others may be under way in other threads.
 
     def _message(self, name: str, tensors: Sequence[Any], tag: int, *more: Any) -> Work:
         tensor = _check_one(tensors)
@@ -395,7 +395,7 @@ class Backend(c10d.Backend):
         return self._run(options, [("all_reduce", _elements_of(token), _c.MAX)], [], None, token)
 
     def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
-        """Errors have gloo's words, and ours."""
+        """Waits for all ranks. Errors have the words of gloo's, and ours."""
         timeout = options.timeout if options.timeout != _NO_MORE else self._timeout
         if timeout <= timedelta(0):
             raise DistBackendError("Rank %d timed out in monitoredBarrier after 0 ms" % self._rank)
@@ -420,7 +420,7 @@ class Backend(c10d.Backend):
         return Backend(store, list(ranks).index(self._rank), len(ranks), timeout)
 
     def perform_nocolor_split(self, device: Any) -> None:
-        """The ranks of a group meet without the others."""
+        """Does nothing: the ranks of a new group don't need the others."""
 
     def getBackendName(self) -> str:
         return "ddprun"
@@ -446,7 +446,7 @@ class Backend(c10d.Backend):
 
 def _close(comm: _c.Communicator, lock: threading.Lock, collectives: deque[Work], messages: set[Work],
            completer: Completer, process: int) -> None:
-    """Ends what is under way. The communicator goes when nobody waits for it. A process forked from ours has none."""
+    """Ends the operations under way, then destroys the communicator. Does nothing in a forked child, which has none."""
     if os.getpid() != process:
         return
     if not lock.acquire(blocking=False):  # another thread is in a call
@@ -474,7 +474,7 @@ def _all(finishes: Sequence[Callable[[], object]]) -> Optional[Callable[[], obje
 
 
 def _split(tensor: Any, num_ranks: int, sizes: Sequence[int] = ()) -> list[Any]:
-    """Its parts along the first dimension, equal ones without `sizes`."""
+    """Splits the tensor along its first dimension. Without `sizes` the parts are equal."""
     rows = tensor.shape[0] if tensor.dim() else 1
     if sizes:
         if len(sizes) != num_ranks or sum(sizes) != rows:

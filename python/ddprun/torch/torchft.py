@@ -16,7 +16,7 @@ from .backend import Backend
 
 
 class ProcessGroupDdprun(ProcessGroupWrapper):  # type: ignore[misc]
-    """A group of one quorum of replicas, which torchft makes anew for each quorum."""
+    """The process group of one quorum of replicas. torchft makes a new one for each quorum."""
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> ProcessGroup:
         group = ProcessGroup(store, rank, world_size)

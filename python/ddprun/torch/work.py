@@ -15,14 +15,14 @@ from . import _c
 
 
 def backend_error(error: _c.Error) -> DistBackendError:
-    """Programs look for the word in gloo's texts."""
+    """Returns PyTorch's error. A timeout's text has the word that programs look for in gloo's texts."""
     return DistBackendError(("at the timeout of the call: %s" if error.status == _c.TIMEOUT else "%s") % error)
 
 
 class Completer:
-    """Ends works in their order, in a thread of its own, which the first one starts. Any thread.
+    """Ends works in their order, in a thread of its own, which the first work starts. Any thread may call it.
 
-    `is_for_one`: the thread ends with that work."""
+    `is_for_one`: the thread ends after its first work."""
 
     def __init__(self, is_for_one: bool = False) -> None:
         self._is_for_one = is_for_one
@@ -55,11 +55,11 @@ class Completer:
 
 
 class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
-    """`natives` are what it waits for, `finish` is done after them, once, by whoever sees their end first.
+    """Waits for the operations `natives`. The thread that sees their end first calls `finish`, once.
 
-    It keeps `tensors`, the results, and `kept`, what the operations use, alive. `source`: who sent a message."""
+    Keeps alive `tensors`, the results, and `kept`, which the operations use. `source`: the sender of a message."""
 
-    # These are of a work that has ended already. Many have, and attributes take time.
+    # The values of a work that has already ended. Many have, and setting them for each object takes time.
     _natives: Sequence[_c.Work] = ()
     _finish: Optional[Callable[[], object]] = None
     _kept: Any = None
@@ -90,7 +90,7 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
         return True
 
     def end(self) -> None:
-        """Returns when the operation has ended, well or badly."""
+        """Returns when the operation has ended, with or without an error."""
         if self._is_over:
             return
         try:
@@ -127,13 +127,13 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
             return self._ended
 
     def stop(self) -> None:
-        """Returns when the operation has ended, and no thread waits for it."""
+        """Returns when the operation has ended and no thread waits for it any more."""
         self.end()
         if self._ended:
             self._ended.wait()
 
     def is_done(self) -> bool:
-        """end() doesn't wait."""
+        """Returns whether end() would return without a wait."""
         return self._is_over or all(native.is_done() for native in self._natives)
 
     def is_completed(self) -> bool:
@@ -169,7 +169,7 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
             if self._future is not None:
                 return self._future
             end = torch.futures.Future()
-            # Not set_exception(): PyTorch's C++ would take an exception that Python sets for a value.
+            # Not set_exception(): PyTorch's C++ would take Python's exception for a value.
             self._future = end.then(lambda _: self._outcome())
             is_over = self._is_over
             if not is_over:
@@ -186,8 +186,8 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
         return self.tensors
 
 
-# PyTorch hands out a holder of a Work that was written in Python. The holder passes on wait() and get_future() alone
-# (PyTorch 2.15: PyProcessGroup.hpp). The rest of what it is asked goes to our Work by way of get_future().
+# PyTorch wraps a Work that was written in Python in a holder. The holder passes on only wait() and get_future()
+# (PyTorch 2.15: PyProcessGroup.hpp). The holder's other methods find our Work through get_future().
 
 _NOTHING = torch.futures.Future()
 
@@ -204,7 +204,7 @@ def _work_behind(holder: Any) -> Optional[Work]:
     _asked.is_looking, _asked.found = True, None
     try:
         holder.get_future()
-    except RuntimeError:  # another backend's
+    except RuntimeError:  # a Work of another backend
         pass
     finally:
         _asked.is_looking = False

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""adadelta_step gives torch.optim.Adadelta's parameters after each of 30 steps, in both precisions."""
+"""Tests that adadelta_step gives torch.optim.Adadelta's parameters after each of 30 steps, in both precisions."""
 import os
 import subprocess
 import sys

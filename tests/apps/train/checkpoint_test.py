@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on one host that is interrupted. Its checkpoints are whole, torn or foreign, or there is no room for them."""
+"""Interrupts train on one host. Its checkpoints are whole, torn or foreign, or the disk has no room for them."""
 import array
 import json
 import math
@@ -23,7 +23,7 @@ TRAIN_PHASE, CHECKPOINT_PHASE, EVALUATE_PHASE = 1, 2, 3
 
 
 def progress_page_word(pid, offset):
-    """A word of the page that worker `pid` shares with its agent."""
+    """Returns a word of the page that worker `pid` shares with its agent."""
     with open(f"/proc/{pid}/maps") as f:
         start, = [line.split("-")[0] for line in f if "memfd:ddprun-progress" in line]
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as f:
@@ -37,7 +37,7 @@ def is_stopped(pid):
 
 
 def workers_of(pid):
-    """Rank → pid of the workers below ddprun."""
+    """Returns rank → pid of the workers below ddprun."""
     found, todo = {}, [pid]
     while todo:
         parent = todo.pop()
@@ -61,7 +61,7 @@ class Checkpoints(harness.Case):
         cls.first_epoch = None
 
     def job(self, directory, *args, flags=(), epochs=SHORT_RUN, **more):
-        """ddprun with two ranks, started."""
+        """Starts ddprun with two ranks."""
         return self.start("--standalone", "--nproc_per_node=2", *flags, TRAIN, *epochs,
                           "--checkpoint-dir", directory, *args, **more)
 
@@ -71,7 +71,7 @@ class Checkpoints(harness.Case):
         return done
 
     def reference(self):
-        """A run without an interruption; all tests share it."""
+        """Returns a run without an interruption, which all tests share."""
         if not Checkpoints.undisturbed:
             directory = self.scratch()
             summary = os.path.join(directory, "summary.json")
@@ -84,7 +84,7 @@ class Checkpoints(harness.Case):
         return Checkpoints.undisturbed
 
     def one_epoch(self):
-        """A directory of the test's own with a checkpoint of the first epoch. That epoch is trained once for all tests."""
+        """Returns a new directory with a checkpoint of the first epoch. That epoch is trained once for all tests."""
         directory = self.scratch()
         if not Checkpoints.first_epoch:
             self.run_job(directory, epochs=["--epochs=1", "--seed=5", *FEW])
@@ -96,7 +96,7 @@ class Checkpoints(harness.Case):
         return directory
 
     def refused(self, directory, *args, code=2, **more):
-        """The problem, which each rank says once. No checkpoint is lost."""
+        """Checks that each rank prints the problem once and that no checkpoint is lost. Returns the problem."""
         before = steps_in(directory) if os.path.isdir(directory) else []
         done = self.run_job(directory, *args, code=code, **more)
         lines = re.findall(r"^\[(\d)\] train: rank \1: (.*)$", done.stderr, re.M)
@@ -107,7 +107,7 @@ class Checkpoints(harness.Case):
         return lines[0][1]
 
     def refused_alone(self, directory, *args, epochs=SHORT_RUN):
-        """The same with one rank. Other tests show that all ranks say it, and once."""
+        """Does the same with one rank. Other tests show that each rank prints its problem once."""
         before = steps_in(directory)
         done = subprocess.run([TRAIN, *epochs, "--threads=1", "--checkpoint-dir", directory, *args], env=harness.environment(),
                               text=True, timeout=60, capture_output=True)
@@ -130,7 +130,7 @@ class Checkpoints(harness.Case):
         saved = steps_in(directory)[-1]
         os.kill(workers[1], signal.SIGKILL)
         text = ""
-        while "epoch 2/3  loss" not in text:  # reads until the second round has got this far
+        while "epoch 2/3  loss" not in text:  # until the second round has come to this epoch
             line = running.stdout.readline()
             self.assertTrue(line, text)
             text += line
@@ -138,7 +138,7 @@ class Checkpoints(harness.Case):
             first, second = json.load(answer)["jobs"][0]["rounds"]
         self.finish(running, timeout=120, code=0)
         self.assertIn(f"goes on from step {saved + 1}, epoch 2/3: {path_of(directory, saved)}", text)
-        # Rank 0 may have ended its step when it was continued to end.
+        # Rank 0 may have completed its step when it was continued, to be stopped.
         self.assertIn(first["last_step"], (done, done + 1))
         self.assertEqual(second["first_step"], saved + 1)
         self.assertEqual(first["steps_redone"], first["last_step"] - saved)
@@ -260,7 +260,7 @@ class Checkpoints(harness.Case):
             self.assertRegex(ours[number + 1], rf"fsync\(\d+<{re.escape(directory)}>\) += 0", "".join(ours))
 
     def test_a_limit_on_file_sizes_is_like_a_full_disk(self):
-        # The job has one rank, because several ranks share memory, to which the limit applies, too.
+        # The job has one rank, because the limit also applies to the memory that several ranks would share.
         directory = self.scratch()
         alone = [TRAIN, *SHORT_RUN, "--threads=1", "--checkpoint-dir", directory]
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000_000, 10_000_000))
@@ -286,7 +286,7 @@ class Checkpoints(harness.Case):
         harness.wait_until(lambda: steps_in(directory), "a step is saved", 60)
         owner = workers_of(first.pid)[0]
         done = self.run_job(directory, code=2)
-        # All ranks may say so. The first one that ends has the others stopped.
+        # Each rank may print this. When the first one ends, the others are stopped.
         self.assertRegex(done.stderr, rf"train: rank \d: process {owner} uses the checkpoint directory {directory}: one training "
                                       "per directory; end that one, or give another directory")
         before = steps_in(directory)[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""train's checkpoints as a program in another language sees them, and jobs of train that make some."""
+"""Reads train's checkpoints as a program in another language would, and runs jobs of train that make some."""
 import glob
 import json
 import os
@@ -30,7 +30,7 @@ def path_of(directory, step):
 
 
 def steps_in(directory):
-    """The steps that have a checkpoint, in ascending order."""
+    """Returns the steps that have a checkpoint, in ascending order."""
     names = glob.glob(os.path.join(directory, "step-*.safetensors"))
     return sorted(int(os.path.basename(name)[5:17]) for name in names)
 
@@ -46,7 +46,7 @@ def read(path):
 
 
 def write(path, metadata, tensors, data):
-    """Writes such a file, with the checksum that belongs to it."""
+    """Writes a file in the safetensors format, with the right checksum."""
     metadata = {k: v for k, v in metadata.items() if k != "crc32"}
     checksum = 0
     for key, value in sorted(metadata.items()):
@@ -58,7 +58,7 @@ def write(path, metadata, tensors, data):
 
 
 def tensors_of(directory, step):
-    """Name → dtype, shape and bytes of each tensor, out of all shards if there are some."""
+    """Returns name → dtype, shape and bytes of each tensor, from all shards if there are some."""
     metadata, _, _ = read(path_of(directory, step))
     paths = [path_of(directory, step)]
     if "shards" in metadata:
@@ -81,7 +81,7 @@ class Undisturbed:
         self.tensors = tensors_of(directory, LAST_STEP)
 
     def check_equal(self, case, summary, directory):
-        """Another training has the same parameters and averages bit for bit, and the same losses on its way."""
+        """Checks that another training has the same parameters and averages bit for bit, and the same losses."""
         tensors = tensors_of(directory, LAST_STEP)
         case.assertEqual(sorted(tensors), sorted(self.tensors))
         differ = [name for name, content in tensors.items() if content != self.tensors[name]]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --compress=… on two hosts with two ranks each. The training is the same as on one host with four. The bytes on
-the wire are as many as docs/compression.md says."""
+"""Runs train --compress=… on two hosts with two ranks each. The training is the same as on one host with four ranks.
+It sends as many bytes as docs/compression.md says."""
 import math
 import os
 
@@ -26,7 +26,7 @@ class CompressHosts(harness.HostsCase):
     trained = {}  # compression → parameters of a run on two hosts
 
     def train(self, compress, name, per_node, *flags, hosts=(None,)):
-        """The training's summary, and its parameters by name."""
+        """Trains. Returns the summary, and the parameters by name."""
         directory = os.path.join(self.directory, name)
         summary = directory + ".json"
         running = [self.start(*flags, f"--nproc_per_node={per_node}", checkpoints.TRAIN, f"--data={self.data}",
@@ -41,7 +41,7 @@ class CompressHosts(harness.HostsCase):
         return checkpoints.load_json(summary), parameters
 
     def sent_by_second_host(self):
-        """The bytes that the second host has sent so far."""
+        """Returns the number of bytes that the second host has sent so far."""
         text = self.hosts[1].run(["cat", "/proc/net/dev"], capture_output=True, text=True, timeout=10).stdout
         return int(next(line.split(":")[1].split()[8] for line in text.splitlines() if "eth0:" in line))
 
@@ -61,7 +61,7 @@ class CompressHosts(harness.HostsCase):
                     "int8": NUM_GRADIENTS * (1 + 1 / 64), "topk:0.05:0": 8 * 0.05 * NUM_GRADIENTS}
         if compress in expected:
             self.assertAlmostEqual(sent / steps / expected[compress], 1, delta=0.001)
-        else:  # the first step goes as it is; fc1 is 128 × 9216, conv2 64 × 288, fc2 10 × 128, conv1 32 × 9
+        else:  # the first step is uncompressed; fc1 is 128 × 9216, conv2 64 × 288, fc2 10 × 128, conv1 32 × 9
             per_step = 4 * (2 * (128 + 9216 + 64 + 288 + 10 + 128 + 32 + 9) + 32 + 64 + 128 + 10)
             self.assertAlmostEqual(sent / (whole / steps + per_step * (steps - 1)), 1, delta=0.001)
         # In an all-reduce of two hosts each sends the other's half, and later the sums of its own half: all of it,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --compress=…: the digits are learned as well as without it, with as many bytes as it says."""
+"""Tests train --compress=…: it learns the digits as well as without it, and sends as many bytes as documented."""
 import array
 import json
 import os
@@ -19,7 +19,7 @@ import digits  # noqa: E402
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "DDPRUN_RDZV", "PET_", "SLURM_")
 # Epochs, and the least and the largest part of the gradients' bytes that is sent. The hooks that leave out most have
-# their defaults, and as many epochs as train has. The first 24 of 120 steps are averaged as they are.
+# their defaults, and as many epochs as train has. They average the first 24 of 120 steps uncompressed.
 EPOCHS = 5
 DIGITS = digits.enough(24)
 FULL_NAMES = {"topk": "topk:0.02:24", "powersgd": "powersgd:4:24"}
@@ -28,7 +28,7 @@ RUNS = {"bf16": (2, 0.5, 0.5), "fp16": (2, 0.5, 0.5), "int8": (2, 0.2539, 0.2540
 
 
 def train(compress, epochs, *more, ranks=2):
-    """The summary and the output. With one rank no launcher is needed."""
+    """Trains. Returns the summary and the output. With one rank no launcher is needed."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "summary.json")
         argv = [os.path.join(BIN, "ddprun"), "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
@@ -78,7 +78,7 @@ class Compress(unittest.TestCase):
                         losses = [run["epochs"][1][name] for run in (rest, whole)]
                         if exact:
                             self.assertEqual(*losses)
-                        else:  # a new process begins with other buckets, so other elements are the largest
+                        else:  # a new process begins with other buckets, whose largest elements are others
                             self.assertAlmostEqual(*losses, delta=0.1)
                     other, output = train(compress, 3, *data, f"--checkpoint-dir={directory}")
                     self.assertIn("goes on from step 7", output)
@@ -86,7 +86,7 @@ class Compress(unittest.TestCase):
                     self.check_saved(directory, compress, num_steps=9)
 
     def check_saved(self, directory, compress, num_steps):
-        """The hook's memory is there, and it has counted the steps of all runs."""
+        """Checks that the checkpoint has the hook's state, which has counted the steps of all runs."""
         newest = sorted(name for name in os.listdir(directory) if name.endswith(".safetensors"))[-1]
         with open(os.path.join(directory, newest), "rb") as f:
             header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped digits, and small sets of them for tests that need no more."""
+"""Gives tests the shipped digits, or small sets of them."""
 import gzip
 import os
 import struct
 import tempfile
 
 SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../data/digits")
-BATCH = 8  # images of a step; two cores share their work
+BATCH = 8  # images in a step; two cores share the work
 
 
 def read_idx(name):
-    """The header and the elements of one of the shipped files."""
+    """Returns the header and the elements of one of the shipped files."""
     with gzip.open(os.path.join(SHIPPED, name)) as f:
         data = f.read()
     header = 4 + 4 * data[3]
@@ -18,7 +18,7 @@ def read_idx(name):
 
 
 def write_some(directory, num_train, num_test=40):
-    """Writes the first digits, this many to train with and to test."""
+    """Writes the first digits: `num_train` for training and `num_test` for the test."""
     for prefix, count in (("train", num_train), ("t10k", num_test)):
         header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
         labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
@@ -29,7 +29,7 @@ def write_some(directory, num_train, num_test=40):
 
 
 def enough(num_steps):
-    """Flags for tests that look at what is learned."""
+    """Returns flags of train for tests that check the learning."""
     return few(num_steps, num_test=100, batch=16)
 
 
@@ -37,7 +37,7 @@ _kept = []
 
 
 def few(num_steps, num_test=40, batch=BATCH):
-    """Flags of train, for this many steps an epoch. The digits exist as long as this program runs."""
+    """Returns flags of train for `num_steps` steps an epoch. The digits' files exist as long as this program runs."""
     _kept.append(tempfile.TemporaryDirectory(prefix="ddprun-test-"))
     write_some(_kept[-1].name, batch * num_steps, num_test)
     return f"--data={_kept[-1].name}", f"--batch-size={batch}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train under --recovery=inplace: when a rank is killed, the others go on as they are. They end bit for bit like a run
-of two parts. Its first part has all ranks up to the snapshot, its second part as many ranks as were left.
-DDPRUN_NUM_KILLS: how many jobs get a kill at a random moment (3). DDPRUN_TEST_SEED: which moments and ranks."""
+"""Tests train with --recovery=inplace: when a rank is killed, the others go on in their processes. They end bit for bit
+like a run of two parts. Its first part has all ranks up to the snapshot, its second part the ranks that were left.
+DDPRUN_NUM_KILLS: number of jobs with a kill at a random moment (3). DDPRUN_TEST_SEED: selects moments and ranks."""
 import os
 import random
 import re
@@ -33,10 +33,10 @@ class InPlace(harness.Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.whole = files.scratch_of_class(cls)  # holds the run without a kill, once a test needs it
+        cls.whole = files.scratch_of_class(cls)  # has the run without a kill, once a test needs it
 
     def reference(self, step):
-        """The summary and the directory of a run that has all ranks up to `step`, and two of them after it."""
+        """Returns the summary and the directory of a run with all ranks up to `step`, and with two of them after it."""
         if not steps_in(self.whole):
             self.trained(self.whole, RANKS)
         directory = self.scratch()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train with loader threads: the same training, and a slow loader is seen."""
+"""Tests train with loader threads: the training stays the same, and a slow loader is reported."""
 import os
 import re
 import signal
@@ -35,7 +35,7 @@ class LoaderTest(harness.Case):
         reference.check_equal(self, checkpoints.load_json(summary), directory)
 
     def alone(self, *args):
-        """The summary and the output of a run of one epoch whose batches take long to make."""
+        """Trains one epoch whose batches take long to make. Returns the summary and the output."""
         summary = os.path.join(self.scratch(), "summary.json")
         done = subprocess.run([TRAIN, *FEW, "--epochs=1", "--threads=1", f"--loader-delay-ms={DELAY_MS}", "--json", summary, *args],
                               env=harness.environment(), text=True, timeout=60, capture_output=True)

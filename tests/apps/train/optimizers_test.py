@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train's optimisers, schedules and mixed precision. They learn the digits, go on bit for bit, and refuse settings that
-don't fit."""
+"""Tests train's optimisers, schedules and mixed precision. They learn the digits, go on bit for bit from a checkpoint,
+and refuse settings that don't fit."""
 import os
 import struct
 import subprocess
@@ -17,7 +17,7 @@ DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone", "--nproc_per_node
 
 class Optimizers(harness.Case):
     def train(self, *args, code=0, alone=False):
-        """The output of a job of two ranks with one compute thread each, or of one process."""
+        """Runs a job of two ranks with one compute thread each; `alone`: one process. Returns the output."""
         done = subprocess.run((DDPRUN if not alone else []) + [TRAIN, "--threads=1", *args], text=True,
                               timeout=120, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)

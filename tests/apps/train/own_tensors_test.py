@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --ignore-parameters: each rank trains these parameters by itself, and saves and loads its own."""
+"""Tests train --ignore-parameters: each rank trains these parameters by itself, and saves and loads its own ones."""
 import array
 import glob
 import math
@@ -29,7 +29,7 @@ class OwnTensors(unittest.TestCase):
         digits.write_some(self.data, 33)
 
     def train(self, name, *flags, ranks=2, code=0, batch_size=16):
-        """The output, and the directory of the checkpoints."""
+        """Trains. Returns the output, and the directory of the checkpoints."""
         directory = os.path.join(self.scratch, name)
         done = run([DDPRUN[0], "--standalone", f"--nproc_per_node={ranks}", TRAIN, f"--data={self.data}",
                     f"--batch-size={batch_size}", "--threads=1", f"--checkpoint-dir={directory}",
@@ -39,7 +39,7 @@ class OwnTensors(unittest.TestCase):
 
     @staticmethod
     def shard(directory, rank):
-        """The rank's own tensors and the others after the last step, as bytes by name."""
+        """Returns the rank's own tensors and the others after the last step, as bytes by name."""
         path, = glob.glob(os.path.join(directory, f"step-{LAST_STEP:012}.*.rank-*{rank}-of-*2.safetensors"))
         _, entries, data = checkpoints.read(path)
         tensors = {name: data[slice(*entry["data_offsets"])] for name, entry in entries.items()}
@@ -100,7 +100,7 @@ class OwnTensors(unittest.TestCase):
             self.assertIn(f"rank {rank} ends with 2", done.stdout)
 
     def running_means(self, directory, step, rank):
-        """The running means of the first normalisation, as the rank saved them, its own or not."""
+        """Returns the running means of the first normalisation that the rank saved, its own or the shared ones."""
         paths = glob.glob(os.path.join(directory, f"step-{step:012}.*.rank-*-of-*2.safetensors"))
         own = sorted(path for path in paths if "own:norm1.running_mean" in checkpoints.read(path)[1])
         if not own:
@@ -120,7 +120,7 @@ class OwnTensors(unittest.TestCase):
         self.assertGreater(math.dist(*images), 0.001)
 
         def added(before, after):
-            """The image that was added between `before` and `after`; None: the difference is neither image."""
+            """Returns the image that was added between `before` and `after`; None: the difference is neither image."""
             rest = [b - 0.9 * a for a, b in zip(before, after)]
             fits = [i for i, image in enumerate(images) if math.dist(rest, image) < 1e-5 * math.hypot(*image)]
             return fits[0] if fits else None

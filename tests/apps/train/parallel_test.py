@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --parallel: every layout of the net on the ranks has the losses of one process. A run goes on from another
-layout's checkpoint."""
+"""Tests train --parallel: every layout of the net on the ranks has the losses of one process. A run goes on from
+another layout's checkpoint."""
 import os
 import tempfile
 import unittest
@@ -24,7 +24,7 @@ class Parallel(unittest.TestCase):
         self.scratch = directory.name
 
     def train(self, *flags, layout="", code=0, ranks=4):
-        """The losses and the accuracy by epoch, and the output."""
+        """Trains. Returns the losses and the accuracy by epoch, and the output."""
         json = os.path.join(self.scratch, "summary.json")
         command = [TRAIN, f"--json={json}", *FLAGS, *flags]
         if layout:
@@ -49,7 +49,7 @@ class Parallel(unittest.TestCase):
                 losses, output = self.train("--epochs=2", layout=layout)
                 self.assertIn(f"laid out as {layout.replace('tp2xdp2', 'dp2xtp2')}", output)
                 self.check_close(losses, expected, layout)
-        # Plain model parallelism, one stage after the other; and GPipe's order.
+        # Tests plain model parallelism, one stage after the other, and GPipe's order.
         for layout, flags in (("pp4", ["--accumulate=1"]), ("pp2xdp2", ["--pipeline=gpipe", "--accumulate=4"])):
             with self.subTest(flags):
                 losses, _ = self.train("--epochs=1", *flags, layout=layout)
@@ -63,7 +63,7 @@ class Parallel(unittest.TestCase):
             self.check_close(losses, expected[:epochs], f"up to epoch {epochs}, last {layout or 'one process'}")
             if epochs > 1:
                 self.assertIn(f"goes on from step {(epochs - 1) * checkpoints.STEPS_PER_EPOCH + 1}", output)
-        # The last checkpoint is one process's. Here stages and features share it.
+        # One process wrote the last checkpoint. Here stages and features share its tensors.
         losses, _ = self.train("--epochs=5", *kept, layout="pp2xtp2")
         self.check_close(losses[:4], expected, "before the last epoch")
         self.check_close(losses[4:], self.train("--epochs=5", "--momentum=0.5")[0][4:], "pp2xtp2, after one process")

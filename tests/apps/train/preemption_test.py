@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on two hosts, of which one is taken away or lost in the middle. The same command ends where an undisturbed job
-does."""
+"""Runs train on two hosts, of which one is preempted or lost in the middle. The same command, run again, ends with the
+result of an undisturbed job."""
 import os
 import re
 import shutil
@@ -37,7 +37,7 @@ class Preemption(harness.HostsCase):
         self.fail("ended without its first epoch: " + self.finish(running[0]).text)
 
     def hide(self, directory):
-        """The second host has another directory of this name, which can't be written to."""
+        """Gives the second host another directory of this name, which is read-only."""
         done = self.hosts[1].run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", directory], capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -66,7 +66,7 @@ class Preemption(harness.HostsCase):
         undisturbed.check_equal(self, again, directory)
 
     def uneven(self):
-        """Rank 0 has a step more in each epoch than the others, with four ranks and with two."""
+        """Returns flags with which rank 0 has one step more per epoch than the others, with four ranks and with two."""
         data = self.scratch()
         digits.write_some(data, (checkpoints.STEPS_PER_EPOCH - 1) * digits.BATCH + 1)
         return [f"--data={data}", f"--batch-size={digits.BATCH}", "--uneven-inputs=join"]

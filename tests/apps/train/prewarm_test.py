@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on a spare under --prewarm: it trains nothing until it has its place, and then goes on from the job's checkpoint."""
+"""Tests train on a spare under --prewarm: it waits until it has a place, then goes on from the job's checkpoint."""
 import os
 import re
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train that is killed with -9 at random moments ends bit for bit where it ends undisturbed. DDPRUN_NUM_KILLS: how
-often (5). DDPRUN_TEST_SEED: which moments and ranks; each test prints it."""
+"""Kills train by SIGKILL at random moments: it ends bit for bit like an undisturbed run. DDPRUN_NUM_KILLS: number of
+kills (5). DDPRUN_TEST_SEED: selects moments and ranks; each test prints it."""
 import os
 import random
 import signal
@@ -18,7 +18,7 @@ NUM_KILLS = int(os.environ.get("DDPRUN_NUM_KILLS", 5))
 
 
 def progress_of(pid):
-    """Steps done and phase; None: the rank is gone, or has no page yet."""
+    """Returns (steps done, phase); None: the rank is gone, or has no page yet."""
     try:
         return progress_page_word(pid, STEPS_DONE), progress_page_word(pid, PHASE)
     except (OSError, ValueError, struct.error):
@@ -37,7 +37,7 @@ class RandomKills(harness.Case):
         return checkpoints.Undisturbed(checkpoints.load_json(os.path.join(directory, "summary.json")), directory)
 
     def kill_at_random(self, running, draw, directory, at_step):
-        """Kills a random rank: at some moment within this step or a later one, now and then while it starts."""
+        """Kills a random rank at some moment within `at_step` or a later step, sometimes while the rank starts."""
         rank, starting, part = draw.randrange(2), draw.random() < 0.2, draw.random()
         now = []
 
@@ -69,13 +69,13 @@ class RandomKills(harness.Case):
         cls.reference = None
 
     def check(self, *args):
-        """The names of the last checkpoint's files."""
+        """Trains with random kills and checks the result. Returns the names of the last checkpoint's files."""
         RandomKills.reference = RandomKills.reference or self.undisturbed()
         draw, reference = random.Random(seeds.seed()), self.reference
         directory = self.scratch()
         running = self.job(directory, LONGER_STEPS, "--checkpoint-every=1", *args,
                            flags=[f"--max-restarts={NUM_KILLS}", "--max-restart-delay=0"])
-        self.known = set()  # workers of rounds that were ended
+        self.known = set()  # workers of rounds that are over
         steps = sorted(draw.randint(1, LAST_STEP - 12) for _ in range(NUM_KILLS))
         kills = [self.kill_at_random(running, draw, directory, step) for step in steps]
         done = self.finish(running, timeout=120)

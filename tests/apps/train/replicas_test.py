@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --mode=dp: ranks that are threads of one process."""
+"""Tests train --mode=dp, whose ranks are threads of one process."""
 import os
 
 import checkpoints
@@ -13,7 +13,7 @@ STEPS, EPOCHS = 8, 2
 
 class Replicas(harness.Case):
     def train(self, *args, program):
-        """The summary and the last checkpoint's tensors, of a training on a few digits."""
+        """Trains on a few digits. Returns the summary and the last checkpoint's tensors."""
         data = self.scratch()
         digits.write_some(data, digits.BATCH * STEPS)
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on one, two and three hosts that goes on from a checkpoint ends bit for bit where an undisturbed run does.
+"""Tests that train on one, two and three hosts, gone on from a checkpoint, ends bit for bit like an undisturbed run.
 Between hosts the place in a bucket decides the order of addition, and which values travel as 16 bits. So the buckets
 must be the undisturbed run's from the first step on. A run that begins with a copied checkpoint is like one that was
 killed just after that checkpoint."""
@@ -24,7 +24,7 @@ class ResumeHosts(harness.HostsCase):
         digits.write_some(self.data, NUM_IMAGES)
 
     def train(self, directory, num_hosts, *args):
-        """Trains with one rank on each host, to the end: rank 0's output, and the last checkpoint's tensors."""
+        """Trains to the end with one rank on each host. Returns rank 0's output and the last checkpoint's tensors."""
         running = [self.start(f"--nnodes={num_hosts}", "--nproc_per_node=1", f"--rdzv-id={os.path.basename(directory)}",
                               f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", checkpoints.TRAIN, f"--data={self.data}",
                               f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--threads=1", "--checkpoint-every=1", "--checkpoint-keep=100",
@@ -35,7 +35,7 @@ class ResumeHosts(harness.HostsCase):
         return text, checkpoints.tensors_of(directory, LAST_STEP)
 
     def go_on(self, reference, step, num_hosts, *args, change=lambda metadata: metadata):
-        """Goes on from `reference`'s checkpoint of that step. Returns the tensors that end otherwise than the
+        """Goes on from `reference`'s checkpoint of `step`. Returns the tensors whose last values differ from the
         reference's."""
         directory = self.scratch()
         metadata, tensors, data = checkpoints.read(checkpoints.path_of(reference, step))
@@ -58,7 +58,7 @@ class ResumeHosts(harness.HostsCase):
 
     def test_three_hosts(self):
         reference = self.check([1, 3], 3)
-        # A checkpoint without the order is accepted, too. Its first step has other buckets, and here that shows.
+        # A checkpoint without the order is accepted, too. Its first step has other buckets, so here the result differs.
         differ = self.go_on(reference, 3, 3, change=lambda metadata: {k: v for k, v in metadata.items() if k != ORDER})
         self.assertIn("fc1.weight", differ)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --sync-every (local SGD) and --mode=async (bounded staleness). Tests of learning use the shipped digits, all
-others a few of them."""
+"""Tests train --sync-every (local SGD) and --mode=async (bounded staleness). Tests of learning use all shipped digits,
+the others a few of them."""
 import functools
 import os
 import re
@@ -16,7 +16,7 @@ import digits
 SPAWN_WORKER = os.path.join(harness.BIN, "spawn_worker")
 PLAIN_SGD = ("--optimizer=sgd", "--momentum=0", "--lr=0.2")  # an optimiser without a state
 DIGITS = ("--epochs=4", *digits.enough(24), "--optimizer=adam", "--lr=0.002", "--threads=1")
-STEPS_PER_EPOCH, EPOCHS = 8, 3  # of the few digits
+STEPS_PER_EPOCH, EPOCHS = 8, 3  # with the few digits
 FEW_STEPS = STEPS_PER_EPOCH * EPOCHS
 STALENESS = 3
 
@@ -32,7 +32,7 @@ class Case(harness.Case):
                           "--json", summary, *args)
 
     def train(self, *args, **more):
-        """The summary, the directory of the checkpoints, and the output."""
+        """Trains. Returns the summary, the directory of the checkpoints, and the output."""
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
         done = self.finish(self.job(directory, summary, *args, **more), timeout=150, code=0)
         return checkpoints.load_json(summary), directory, done.stdout
@@ -43,7 +43,7 @@ class Case(harness.Case):
     _in_step = None
 
     def in_step(self):
-        """The summary of a training on the digits in step, which is done once."""
+        """Returns the summary of a synchronous training on the digits, which runs once for all tests."""
         if Case._in_step is None:
             Case._in_step = self.train(*DIGITS)[0]
             self.assertGreater(Case._in_step["test_accuracy"], 0.9)
@@ -61,7 +61,7 @@ class LocalSteps(Case):
         local, _, _ = self.train_few(*PLAIN_SGD, "--sync-every=8")
         self.assertEqual(local["averagings"], FEW_STEPS // 8)
         self.assertEqual(local["gradient_bytes_sent"], 0)
-        # Both are padded to 64 bytes here and there.
+        # In both, tensors are padded to 64 bytes.
         self.assertAlmostEqual(plain["gradient_bytes_sent"] / local["averaging_bytes_sent"], 8, delta=0.01)
 
     def test_the_two_running_averages_of_adam_are_sent_and_no_number_of_updates(self):
@@ -79,11 +79,11 @@ class LocalSteps(Case):
         self.assertNotEqual(plain["epochs"][1]["test_loss"], local["epochs"][1]["test_loss"])
 
     def test_all_ranks_have_one_model_at_the_end_of_each_epoch(self):
-        # An epoch's steps aren't a multiple of three. Half of a sharded checkpoint comes from rank 1's memory; all of
-        # another one from rank 0's.
+        # An epoch's steps aren't a multiple of three. Rank 1 writes half of a sharded checkpoint from its own memory.
+        # Rank 0 writes all of the other checkpoint.
         flags = ("--sync-every=3", "--batch-norm")
         local, directory, _ = self.train_few(*flags, "--checkpoint-sharded")
-        # The third epoch ends with an averaging anyhow.
+        # The third epoch ends with one of the regular averagings.
         self.assertEqual(local["averagings"], FEW_STEPS // 3 + EPOCHS - 1)
         again, other, _ = self.train_few(*flags)
         self.assertEqual(checkpoints.tensors_of(directory, FEW_STEPS), checkpoints.tensors_of(other, FEW_STEPS))
@@ -125,7 +125,7 @@ class Async(Case):
                                        r"\d\.\d\d on average")
 
     def slowed(self, *args):
-        """Rank 0's summary of a training in which rank 1 takes longer for each batch."""
+        """Trains with a rank 1 that takes longer for each batch. Returns rank 0's summary."""
         script = f'[ "$RANK" = 1 ] && slow=--loader-delay-ms=300; exec {TRAIN} $slow "$@"'
         return self.train_few("--mode=async", *args, epochs=1, program=("--no-python", "sh", "-c", script, "sh"))[0]
 
@@ -154,7 +154,7 @@ class Async(Case):
         self.assertIn("ahead of the slowest rank by at most 0 steps", done.stdout)
 
     def test_a_rank_that_is_killed_is_named_and_nobody_hangs(self):
-        # The test has no launcher, which would end the others before they can say anything.
+        # No launcher here: it would end the other ranks before they can print anything.
         store = self.start("serve", program=SPAWN_WORKER)
         port = store.stdout.readline().strip()
         place = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --accumulate, --uneven-inputs and the ways to find unused parameters, on two ranks."""
+"""Tests train --accumulate, --uneven-inputs and the ways to find unused parameters, on two ranks."""
 import os
 import tempfile
 import unittest
@@ -22,7 +22,7 @@ class Modes(unittest.TestCase):
         os.mkdir(self.data)
 
     def train(self, name, *flags):
-        """The summary, and the directory of the checkpoints."""
+        """Trains. Returns the summary, and the directory of the checkpoints."""
         directory = os.path.join(self.scratch, name)
         path = directory + ".json"
         done = run([*DDPRUN, TRAIN, f"--checkpoint-dir={directory}", f"--json={path}", *flags])
@@ -33,8 +33,8 @@ class Modes(unittest.TestCase):
         return self.train(name, f"--data={self.data}", "--batch-size=16", *flags)
 
     def test_accumulated_parts_make_as_many_steps_and_learn_as_well_as_whole_batches(self):
-        """torch.ddp_modes shows that their gradients are those of whole batches. Here they differ, because dropout
-        draws others."""
+        """torch.ddp_modes shows that the accumulated gradients equal those of whole batches. Here they differ, because
+        dropout draws other numbers."""
         few = digits.enough(24)
         summaries = [self.train(f"by{n}", *few, "--epochs=3", f"--accumulate={n}")[0] for n in (1, 3)]
         whole, parts = summaries

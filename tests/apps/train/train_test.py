@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train as its user meets it: alone, under ddprun, and when things go wrong."""
+"""Tests train as a user runs it: alone, under ddprun, and with failures."""
 import fcntl
 import gzip
 import json
@@ -39,7 +39,7 @@ def run(argv, timeout=120, **more):
 
 
 def workers_of(pid):
-    """The processes named train below `pid`."""
+    """Returns the processes named train below `pid`."""
     found, todo = [], [pid]
     while todo:
         parent = todo.pop()
@@ -62,7 +62,7 @@ def rank_of(pid):
 
 
 def write_full_mnist(directory):
-    """A data set of the real one's size and form. It repeats the shipped digits, moved by a few pixels."""
+    """Writes a data set of MNIST's size and form. It repeats the shipped digits, moved by a few pixels."""
     for prefix, count in (("train", 60_000), ("t10k", 10_000)):
         header, pixels = digits.read_idx(prefix + "-images-idx3-ubyte.gz")
         labels_header, labels = digits.read_idx(prefix + "-labels-idx1-ubyte.gz")

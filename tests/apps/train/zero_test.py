@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --zero: the training without it, from and to its checkpoints; flags that don't go with it."""
+"""Tests train --zero: it trains like train without it, loads either's checkpoints, refuses flags that don't fit."""
 import os
 import re
 import subprocess
@@ -27,8 +27,8 @@ class Zero(harness.Case):
         digits.write_some(self.data, 33)  # three steps each epoch
 
     def saved_by(self, legs, *flags):
-        """The tensors and the output after several jobs. Each goes on with the next stage of `legs` for a number of
-        epochs."""
+        """Runs several jobs, each with the next stage and number of epochs of `legs`. Each goes on from the one before.
+        Returns the last tensors, and the output of all jobs."""
         directory, text, epochs = self.scratch(), "", 0
         for stage, more in legs:
             epochs += more

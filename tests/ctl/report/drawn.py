@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chart as a browser has drawn it. Its paths and labels become the values again for which they stand."""
+"""Reads a chart as a browser has drawn it. Turns its paths and labels back into values."""
 import json
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ READ = """((svg) => ({
     d: each.getAttribute("d") })),
 }))(document.querySelector(%s))"""
 
-# Texts that lie over each other or beyond their chart, and paths with a coordinate that is no number.
+# Returns texts that overlap or lie outside their chart, and paths with a coordinate that is no number.
 FAULTS = """[...document.querySelectorAll("figure")].flatMap((figure) => {
   const svg = figure.querySelector("svg"), whole = svg.getBoundingClientRect(), faults = [];
   const texts = [...svg.querySelectorAll("text")].map((each) => [each.textContent, each.getBoundingClientRect()]);
@@ -33,7 +33,7 @@ UNITS = {"µs": 1e-6, "ms": 1e-3, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s":
 
 
 def number(text):
-    """The value of a text that ctl/number_texts.h makes; None: it has none."""
+    """Returns the value of a text that ctl/number_texts.h makes; None: it has none."""
     if text == "–":
         return None
     if re.fullmatch(r"\d+:\d\d:\d\d", text):
@@ -46,13 +46,13 @@ def number(text):
 
 
 def blur(text):
-    """Half of a number's last digit, with its unit."""
+    """Returns half of the last digit of a number with a unit: its rounding error."""
     value, unit = re.match(r"-?([\d,.]+)(?:e[+-]\d+)? ?(\D*)$", text).groups()
     return 0.5 * 10.0 ** -len(value.partition(".")[2]) * UNITS.get(unit, 1)
 
 
 class Axis:
-    """Places and values of an axis, by its labels. All labels must agree."""
+    """Maps places on an axis to values, by the axis' labels. All labels must agree."""
 
     def __init__(self, labels, place):
         known = sorted((label[place], number(label["text"])) for label in labels)
@@ -78,7 +78,7 @@ class Drawn:
 
     def x_axis(self):
         lowest = max(label["y"] for label in self.labels if ":" in label["text"] or label["text"].isdigit())
-        # These labels lie in the middle of their place; the first one is at the axis' begin.
+        # These labels are centred on their place; the first one is at the axis' begin.
         along = [label for label in self.labels if label["y"] == lowest]
         return Axis(along, "x")
 
@@ -87,12 +87,12 @@ class Drawn:
         return [{**label, "y": label["y"] - 11 / 3} for label in self.labels if label["x"] == left and label["anchor"] == "end"]
 
     def lines(self):
-        """(paint, its points by place) of each line that shows values."""
+        """Returns (paint, its points by place) of each line that shows values."""
         return [(path["paint"][len("var(--"):-1], [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path["d"])])
                 for path in self.paths if path["name"] in ("line", "line dashed")]
 
     def rectangles(self):
-        """(paint, left, top, width, height) of each rectangle."""
+        """Returns (paint, left, top, width, height) of each rectangle."""
         found = []
         for path in self.paths:
             for sides in re.findall(r"M([\d.]+) ([\d.]+)H([\d.]+)V([\d.]+)H[\d.]+Z", path["d"]):

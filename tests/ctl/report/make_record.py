@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes files like those of ddprun --events and --report and train --json, of jobs that never ran. They serve tests of
-`ddprunctl report`, and people who look at its pages.
+"""Makes files like those of ddprun --events and --report and train --json, for jobs that never ran. Tests of
+`ddprunctl report` use them, and people who look at its pages.
 
     make_record.py DIR [--nodes N] [--ranks-per-node N] [--seconds S] [--gpus N] [--seed N]
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl report`: its page in a real Chromium, its pictures, its figures, its exit codes.
+"""Tests `ddprunctl report`: its page in a real Chromium, its charts, its figures, its exit codes.
 
 With DDPRUN_SCREENSHOTS=DIRECTORY it leaves pictures there.
 """
@@ -20,9 +20,9 @@ import contrast  # noqa: E402
 import drawn  # noqa: E402
 from make_record import Job  # noqa: E402
 
-# This name would do something if it were markup.
+# As markup, this name would run a script.
 NAME = "<img src=x onerror=alert(1)>"
-# A picture's width, and the numbers of its pixels that have the first line's colour, and white.
+# Returns a picture's width, and the numbers of its pixels that have the first line's colour, and white.
 LOOK = """new Promise((resolve) => {
   const image = new Image();
   image.onload = () => {
@@ -49,7 +49,7 @@ TICKS = [
     ("tick_text(1.5e9, rate_text)", "1.5 GB/s"), ("tick_text(1.5, number_text)", "1.5"), ("tick_text(0.05, number_text)", "0.05"),
     ("tick_text(1000, number_text)", "1,000"), ("tick_text(10, number_text)", "10"), ("tick_text(2e20, number_text)", "2e+20"),
 ]
-# A plot of lines with these values, 300 wide and 100 high. The expression after it looks at its drawing.
+# Draws a plot of lines with these values, 300 wide and 100 high. The expression {of} checks the drawing.
 PLOT = "(({{ shapes, labels }}) => {of})(line_plot({{ width: 300, height: 100, text: number_text, x_high: 2, lines: {lines}, {more} }}))"
 D = "shapes[shapes.length - 1].d"
 
@@ -62,7 +62,7 @@ class Report(harness.Case):
         return self.ddprunctl("report", *args, cwd=self.place)
 
     def made(self, *args):
-        """The page's path, as ddprunctl prints it."""
+        """Makes a report. Returns the page's path, which ddprunctl prints."""
         done = self.report(*args)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
         return os.path.join(self.place, done.stdout.rstrip("\n"))
@@ -111,7 +111,7 @@ class Report(harness.Case):
         self.assertGreater(len(drawn.table(page, "#chart-own_time table")), 20)
 
     def check_values(self, page, charts):
-        """Each line has the values of the chart's table, which doesn't come from the script."""
+        """Checks that each line has the values of the chart's table, which the script doesn't make."""
         self.assertEqual(page.value(drawn.FAULTS), [])
         for chart in charts:
             shown = drawn.Drawn(page, f"#chart-{chart} svg")
@@ -154,7 +154,7 @@ class Report(harness.Case):
             self.assertAlmostEqual(x.value(max(mine)[1]), drawn.number(row[2]), delta=0.9)
 
     def check_heat(self, page):
-        """Rank 666 is slow from the middle on. It is one dark line, with its text beside it."""
+        """Checks the heat map. Rank 666, slow from the middle on, is one dark line, with its text beside it."""
         shown = drawn.Drawn(page, "#chart-step_heat svg")
         x, scale_top = shown.x_axis(), max(label["y"] for label in shown.labels) - 9
         cells = [each for each in shown.rectangles() if each[2] < scale_top - 1]
@@ -169,7 +169,7 @@ class Report(harness.Case):
         self.assertEqual(page.value(drawn.FAULTS), [])
 
     def check_signs(self, page, chart, paints):
-        """The signs of a legend have the same colours as the lines."""
+        """Checks that the signs of a legend have the same colours as the lines."""
         colours = page.value(f"[...document.querySelectorAll('#chart-{chart} .sign')].map((each) => getComputedStyle(each).color)")
         drawings = page.value(f"{json.dumps(paints)}.map((paint) => getComputedStyle(document.querySelector("
                               f"`#chart-{chart} svg path[color='var(--${{paint}})']`)).color)")
@@ -177,8 +177,8 @@ class Report(harness.Case):
         self.assertEqual(len(set(colours)), len(paints))
 
     def check_plots(self, page):
-        """Values lie between their axis' ends. A gap stays a gap. A value that stands alone is visible. A chart has
-        axes even without values."""
+        """Checks that values lie between their axis' ends, a gap stays a gap, a single value is visible, and a chart
+        has axes even without values."""
         plot = lambda of, lines, more="": page.value(PLOT.format(of=of, lines=lines, more=more))  # noqa: E731
         self.assertRegex(plot(D, "[{ x: [0, 1, 2], y: [0, null, 10] }]"), r"^M[\d.]+ 76L[\d.]+ 76M[\d.]+ 10L286 10$")
         self.assertRegex(plot(D, "[{ x: [0, 1, 2], y: [0, 5, 10] }]"), r"^M[\d.]+ 76L[\d.]+ 43L286 10$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each call of torch.distributed on the backend "ddprun" and on gloo, in one job: the same results."""
+"""Checks that each call of torch.distributed has the same results on the backend "ddprun" and on gloo, in one job."""
 import gc
 import os
 import sys
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import ReduceOp
 
 os.environ.pop("DDPRUN_NODE_ADDR", None)  # as under another launcher
-dist.init_process_group("cpu:ddprun,cuda:gloo", timeout=timedelta(seconds=20))  # no import of ddprun's before
+dist.init_process_group("cpu:ddprun,cuda:gloo", timeout=timedelta(seconds=20))  # without an import of ddprun
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo = dist.new_group(backend="gloo")
 OURS = None  # the default group
@@ -25,7 +25,7 @@ num_compared = 0
 
 
 def values(dtype, shape, seed=0):
-    """Small whole numbers: sums and products of three ranks are exact in each dtype."""
+    """Returns small whole numbers. Sums and products of three ranks are exact in each dtype."""
     generator = torch.Generator().manual_seed(100 * seed + rank)
     numbers = torch.randint(0, 3, shape if isinstance(shape, tuple) else (shape,), generator=generator)
     return numbers.bool() if dtype is torch.bool else numbers.to(dtype)
@@ -47,7 +47,7 @@ def same(ours, theirs, what):
 
 
 def compared(what, call):
-    """call(group) returns tensors."""
+    """Checks that call(group) returns the same tensors for both backends."""
     same(call(OURS), call(gloo), what)
 
 
@@ -189,7 +189,7 @@ def movement():
 
 
 def check_alone(call, own):
-    """Dtypes that gloo hasn't: rank 1's or 2's bytes have come."""
+    """Checks a call with dtypes that gloo lacks: the bytes of rank 1 or 2 must arrive."""
     found = call(OURS)
     everyone = [torch.empty_like(own).view(torch.uint8) for _ in range(size)]
     dist.all_gather(everyone, own.view(torch.uint8), group=gloo)
@@ -201,7 +201,7 @@ def check_alone(call, own):
 
 
 def layouts():
-    """Tensors that are not contiguous, and several at once."""
+    """Checks tensors that are not contiguous, and calls with several tensors."""
     def transposed(group):
         tensor = values(torch.float32, (4, 6)).t()
         dist.all_reduce(tensor, group=group)
@@ -266,7 +266,7 @@ def works():
 
 
 def other_threads():
-    """Rank 1 comes to the sum once another thread of rank 0 has told it so. That thread runs while rank 0 waits."""
+    """Rank 1 joins the sum once another thread of rank 0 has told it to. So that thread must run while rank 0 waits."""
     comm = dist.group.WORLD._get_backend(torch.device("cpu"))._comm
     tensor, word = torch.ones(3), torch.ones(1)
     buffer = _elements_of(tensor)
@@ -275,7 +275,7 @@ def other_threads():
         gate.acquire()
         thread = threading.Thread(target=lambda: (gate.acquire(), dist.send(word, 1, group=gloo)))
         thread.start()
-        sys.setswitchinterval(100)  # from here on only who waits lets others run
+        sys.setswitchinterval(100)  # from here on only a waiting thread lets others run
         gate.release()
     elif rank == 1:
         dist.recv(word, 0, group=gloo)
@@ -287,7 +287,7 @@ def other_threads():
 
 
 def stores():
-    """Groups of threads over a store of this process, and over one that was written in Python."""
+    """Checks groups of threads with a store of this process, and with one that was written in Python."""
     class Own(dist.Store):
         def __init__(self):
             super().__init__()
@@ -313,7 +313,7 @@ def stores():
 
 
 def forked():
-    """A process forked from a rank, a data loader's, takes nothing along when it goes."""
+    """Checks that the end of a process forked from a rank, e.g. a data loader's, doesn't end the group."""
     child = os.fork()
     if child == 0:
         dist.group.WORLD._get_backend(torch.device("cpu"))._close()
@@ -368,7 +368,7 @@ def groups():
 
 
 def wrapped():
-    """PyTorch's wrapper compares the ranks' calls first, and tells how they differ."""
+    """Checks PyTorch's wrapper, which compares the ranks' calls first and reports how they differ."""
     dist.set_debug_level(dist.DebugLevel.DETAIL)
     group = dist.new_group(backend="ddprun")
     dist.set_debug_level(dist.DebugLevel.OFF)
@@ -380,7 +380,7 @@ def wrapped():
 
 
 def unequal():
-    """Ranks that call different things hear of it, and the group is over."""
+    """Checks that ranks with different calls get an error, and that the group is unusable afterwards."""
     call = dist.all_reduce if rank == 0 else lambda tensor, group: dist.broadcast(tensor, 1, group=group)
     group = dist.new_group(backend="ddprun")
     raises(lambda: call(torch.ones(3), group=group), "different calls", "all_reduce", "broadcast")

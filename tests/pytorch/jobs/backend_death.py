@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 1 is killed while the others wait for it; they say how long it took, and what they were told."""
+"""Rank 1 is killed while the others wait for it. They print how long the wait took, and the error."""
 import os
 import signal
 import time
@@ -7,7 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ddprun's, which comes soon after the death
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ddprun sends it soon after the death
 dist.init_process_group("ddprun", init_method="file://" + os.environ["DEATH"] + ".store", rank=int(os.environ["RANK"]),
                         world_size=3)
 rank = dist.get_rank()

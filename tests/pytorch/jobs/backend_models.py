@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DDP, FSDP2 and others train on the backend "ddprun" to the weights that they have on gloo."""
+"""Checks that DDP, FSDP2 and others train to the same weights on the backend "ddprun" as on gloo."""
 import sys
 import tempfile
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One replica of torchft's managed training, which is a job of its own. Replica 1 is killed once, at its first step
-with the other one. Both end after four more steps together and print what their parameters are."""
+with the other one. Both end after four more steps together and print their parameters."""
 import hashlib
 import os
 import signal
@@ -41,4 +41,4 @@ while together < 4:
         os.kill(os.getpid(), signal.SIGKILL)
 digest = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model.parameters())).hexdigest()
 print("replica %d: %d steps alone, parameters %s" % (replica, alone, digest), flush=True)
-os._exit(0)  # torchft's threads go on
+os._exit(0)  # because torchft's threads go on

@@ -26,7 +26,7 @@ def model():
 
 
 def labelled(seed, count):
-    """Points and the class that a fixed random map gives them."""
+    """Returns points, and the classes that a fixed random map gives them."""
     generator = torch.Generator().manual_seed(99)
     truth = torch.randn(8, CLASSES, generator=generator, dtype=torch.double)
     x = torch.randn(count, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.double)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of PyTorch programs on the store and on groups: new_group, barrier, monitored_barrier, store calls of each
-kind, clone and PrefixStore."""
+"""Makes the calls that PyTorch programs make on the store and on groups: new_group, barrier, monitored_barrier, store
+calls of each kind, clone and PrefixStore."""
 import datetime
 import os
 
@@ -44,7 +44,7 @@ def check_store(rank, world_size):
     assert store.compare_set(f"cas/{rank}", "", "first") == b"first"
     assert store.compare_set(f"cas/{rank}", "other", "second") == b"first"
     assert store.delete_key(f"cas/{rank}") and not store.delete_key(f"cas/{rank}")
-    if hasattr(store, "clone"):  # PyTorch 2.6 has none
+    if hasattr(store, "clone"):  # PyTorch 2.6 has no clone()
         store.clone().set(f"clone/{rank}", "c")
         assert store.get(f"clone/{rank}") == b"c"
     assert store.num_keys() > 0

@@ -26,6 +26,6 @@ for pause in (lambda: None, lambda: time.sleep(float(os.environ.get("HANG_SECOND
     if dist.get_rank() == 1:
         pause()
     dist.all_reduce(ones)
-    ones.fill_(1).item()  # NCCL's returns before it has begun
+    ones.fill_(1).item()  # NCCL's all_reduce returns before it has begun
 dist.destroy_process_group()
 os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchft's lighthouse, which tells replicas of each other, until the end of stdin. Prints its address."""
+"""Runs torchft's lighthouse, through which replicas find each other, until the end of stdin. Prints its address."""
 import os
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that is often quiet and never hangs. Argument 1: for how many seconds it runs."""
+"""A training that is often quiet and never hangs. Argument 1: the number of seconds that it runs."""
 import os
 import sys
 import time

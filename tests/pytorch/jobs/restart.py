@@ -4,8 +4,8 @@ until then.
 
     restart.py RESTARTS [gloo|nccl [shared] [fault]]
 
-shared: all ranks have GPU 0, and NCCL takes them for hosts of their own. A shell around it could say so, but is no Python
-that can be warm. fault: the rank dies of an error on its device."""
+shared: all ranks use GPU 0, and NCCL takes each for a host of its own. A shell around it could say so, but is no Python
+that can be warm. fault: the rank dies of a device error."""
 import os
 import signal
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is back in time, then one that is not, with torch's own client of the timers."""
+"""Uses torch's own client of the timers: a rank releases a timer in time, then one does not."""
 import datetime
 import os
 import time
@@ -11,7 +11,7 @@ import torch.distributed.elastic.timer as timer
 timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
 with timer.expires(after=30, scope="in time"):
     print("back in time", flush=True)
-# The rank that is late is killed with its round. The other one has to be back before that.
+# The late rank is killed with its round. The other one must release its timer before that.
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=datetime.timedelta(seconds=40))
 store.set("back" + os.environ["RANK"] + os.environ["TORCHELASTIC_RESTART_COUNT"], "")
 store.wait([f"back{rank}" + os.environ["TORCHELASTIC_RESTART_COUNT"] for rank in (0, 1)])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A page that a user opens in a real Chromium gets nothing done at a ddprund on the same machine."""
+"""Tests that a page that a user opens in a real Chromium can change nothing at a ddprund on the same machine."""
 import getpass
 import http.client
 import http.server
@@ -17,7 +17,7 @@ import browser  # noqa: E402
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 
-# Each way is a promise of a text that says what the page found out.
+# The ways in which a page attacks. Each is a promise of a text that says what the page learned.
 WAYS = {
     "plain text": "fetch(URL + '/v1/gangs', {method: 'POST', mode: 'no-cors', body: BODY}).then(() => 'sent')",
     "no type": "fetch(URL + '/v1/gangs', {method: 'POST', mode: 'no-cors', body: new Blob([BODY])}).then(() => 'sent')",
@@ -73,7 +73,7 @@ class BrowserPages(harness.Case):
         self.page = self.browser.page()
 
     def gang(self, name):
-        """A gang that creates a file on the node."""
+        """Returns the JSON of a gang that creates a file on the node."""
         return json.dumps({"id": name, "user": getpass.getuser(), "uid": os.getuid(), "directory": "/",
                            "arguments": ["--no-python", "touch", os.path.join(self.place, name)]})
 

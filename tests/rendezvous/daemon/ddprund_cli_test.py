@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
+"""Tests ddprund's command line: help, version, bad flags, a port in use, and its clean end."""
 import fcntl
 import json
 import os
@@ -21,7 +21,7 @@ import raw_agent  # noqa: E402
 
 class CommandLine(harness.Case):
     def ended(self, *args):
-        """Runs a ddprund that is not to serve."""
+        """Runs a ddprund that must end without serving."""
         return self.finish(self.start(*args, program=harness.DDPRUND), timeout=20)
 
     def refused(self, *args):
@@ -81,7 +81,7 @@ class CommandLine(harness.Case):
                 def little(megabytes=megabytes):
                     resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
                 if subprocess.run([harness.DDPRUND, "--version"], preexec_fn=little, capture_output=True).returncode:
-                    continue  # main() isn't reached with so little
+                    continue  # too little memory to reach main()
                 daemon = self.start("--listen=127.0.0.1:0", f"--state-dir={self.scratch()}", program=harness.DDPRUND,
                                     preexec_fn=little)
                 first = daemon.stderr.readline()
@@ -91,7 +91,7 @@ class CommandLine(harness.Case):
                 if "can't start the thread" in first:
                     refused += 1
                     self.assertEqual((done.returncode, done.stderr), (2, ""), first)
-                elif "listening on" not in first:  # the memory ended before that thread
+                elif "listening on" not in first:  # the memory ran out before that thread
                     self.assertGreater(done.returncode, 0, first + done.text)
                     self.assertNotIn("terminate called", first)
         self.assertGreater(refused, 0)
@@ -210,7 +210,7 @@ class CommandLine(harness.Case):
                 with self.subTest(flags=flags, listen=listen):
                     daemon, endpoint = self.ddprund(f"--listen={listen}", *flags)
                     port = endpoint.rsplit(":", 1)[1]
-                    for _ in range(2):  # joining nodes give no further line
+                    for _ in range(2):  # joining nodes log no further line
                         self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", *of_clients, "true", code=0)
                     daemon.terminate()
                     said = daemon.stderr.read()
@@ -233,7 +233,7 @@ class CommandLine(harness.Case):
         hosts = self.write(self.scratch(), "hosts", "10.77.0.1 many\n10.77.0.2 many\n127.0.0.1 many\n")
         daemon = self.daemon_among(hosts, "ip address add 10.77.0.1/32 dev lo && ip address add 10.77.0.2/32 dev lo",
                                    "--insecure", "--listen=many:29400")
-        said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, of which two give a further line
+        said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, of which two log a further line
         daemon.terminate()
         said += daemon.stderr.read()
         self.assertEqual(sorted(re.findall(r"anyone who reaches (\S+) can join and end jobs", said)),
@@ -306,7 +306,7 @@ class CommandLine(harness.Case):
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
                 hostile.sendall(b"\xff")
-                try:  # the connection is closed after the line about it was logged
+                try:  # the connection is closed after its line was logged
                     self.assertEqual(hostile.recv(1), b"")
                 except ConnectionResetError:
                     pass
@@ -318,7 +318,7 @@ class CommandLine(harness.Case):
         daemon, endpoint = self.ddprund()
         port = int(endpoint.rsplit(":", 1)[1])
         size = fcntl.fcntl(daemon.stderr, fcntl.F_SETPIPE_SZ, 4096)
-        for _ in range(2 * size // 60):  # each of these gives a line of more than 60 bytes
+        for _ in range(2 * size // 60):  # each of these logs a line of more than 60 bytes
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
                 hostile.sendall(b"\xff")
                 try:
@@ -401,19 +401,19 @@ class CommandLine(harness.Case):
                     client.sendall(hello)
                     return client.recv(4) == b"1234"
             except ConnectionResetError:
-                return False  # the daemon may not have noticed yet that some have left
+                return False  # the daemon may not have noticed yet that some connections have ended
         harness.wait_until(is_served, "a store's client is served again")
         self.assertIsNone(daemon.poll())
 
     def test_localhost_is_served_where_the_kernel_has_no_ipv6(self):
-        """As in a container: /etc/hosts has ::1, and no interface has it."""
+        """Acts like a container: /etc/hosts has ::1, but no interface has it."""
         hosts = self.write(self.scratch(), "hosts", "127.0.0.1 localhost\n::1 localhost\n")
         daemon = self.daemon_among(hosts, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1", "--listen=localhost:0")
         said = daemon.stderr.readline() + daemon.stderr.readline()
         self.assertRegex(said, r"can't listen on \[::1\]:\d+: .*\n.*listening on 127\.0\.0\.1:\d+")
 
     def test_closed_standard_streams_are_no_sockets(self):
-        """Otherwise the log's lines would go to a connection that got that number."""
+        """Otherwise the log's lines would go to a connection that got such a descriptor."""
         port = harness.free_port()
         daemon = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', harness.DDPRUND,
                                    f"--listen=127.0.0.1:{port}"], env=harness.environment())

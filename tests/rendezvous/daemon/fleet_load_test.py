@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fleet_load runs a job of hundreds of nodes against the shipped ddprund. By its seed, nodes fail, vanish
-and are cut off. It also gets bad input, and a rendezvous that isn't there."""
+"""Tests fleet_load, which runs a job of hundreds of nodes with the shipped ddprund. Its seed selects nodes that fail,
+vanish and are cut off. Also tests bad input, and a missing rendezvous."""
 import json
 import os
 import re
@@ -36,7 +36,7 @@ class FleetLoad(unittest.TestCase):
                     self.assertEqual(len(times[f"{event}_told_ms"]), 3)
                     for told, running in zip(times[f"{event}_told_ms"], times[f"{event}_running_ms"]):
                         self.assertLessEqual(told, running)
-                if not os.environ.get("DDPRUN_SANITIZE"):  # a sanitizer takes memory of its own
+                if not os.environ.get("DDPRUN_SANITIZE"):  # a sanitizer needs memory itself
                     self.assertLess(times["daemon_bytes_per_agent"], 60_000)
 
     def test_the_table_says_what_was_measured(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund --ha: several of them and a real etcd. Jobs go on under any leader, and no worker notices."""
+"""Tests ddprund --ha: several ddprunds and a real etcd. Jobs go on under any leader, and no worker notices."""
 import base64
 import collections
 import os
@@ -43,7 +43,7 @@ class HighAvailability(SeveralDaemons):
                 f"--ha-lease={self.lease}s"]
 
     def group(self, number=2, *flags):
-        """Starts ddprunds, of which the first one leads."""
+        """Starts `number` ddprunds, of which the first one leads."""
         first = Member(self, "c0", *flags)
         wait_until(lambda: first.role() == "leader", "the first one leads", 30)
         others = [Member(self, f"c{i}", *flags) for i in range(1, number)]
@@ -78,7 +78,7 @@ class HighAvailability(SeveralDaemons):
         self.check_end(agents, pids)
 
     def ask(self, member, authority, path, *certificate, over_tls=True):
-        """The answer's header; "": the connection is closed without one."""
+        """Returns the answer's header; "": the connection was closed without an answer."""
         context = ssl.create_default_context(cafile=f"{authority}/ca.pem")
         if certificate:
             context.load_cert_chain(*certificate)
@@ -91,7 +91,7 @@ class HighAvailability(SeveralDaemons):
                 return ""
 
     def test_a_standby_that_asks_for_certificates_tells_nobody_else_who_leads(self):
-        """If no certificate is asked for, everybody is told."""
+        """A standby that asks for no certificate tells everybody."""
         certs, stranger = self.certs(), self.certs()
         tls = self.tls_server(certs)
         first = Member(self, "c0", *tls)
@@ -159,7 +159,7 @@ class HighAvailability(SeveralDaemons):
         agents = self.agents([first, second])
         pids = self.wait_for_round(1)
         self.etcd.kill()
-        # It notices at a write, or at the lease's renewal, every 5 s.
+        # The leader notices at a write, or at the lease's renewal, every 5 s.
         wait_until(lambda: re.search("(?i)connection refused|no answer", first.log()), "it is missed")
         self.etcd.start().wait()
         wait_until(lambda: re.search("answers again|is written again", first.log()), "it is found again")
@@ -179,7 +179,7 @@ class HighAvailability(SeveralDaemons):
         self.check_end(agents, pids)
 
     def test_etcd_is_killed_and_started_again_while_rounds_end(self):
-        """Nobody is told of a round that ends meanwhile. It is then decided once, by the old leader or by the next one."""
+        """No agent hears of a round that ends meanwhile. Later the old leader or the next one decides it, once."""
         group = self.group()
         agents = self.agents(group, "--max-restarts=2", failing=2)
         pids = {1: self.wait_for_round(1)}
@@ -203,7 +203,7 @@ class HighAvailability(SeveralDaemons):
         self.check_rounds(agents, group, 3)
 
     def test_etcd_is_slow(self):
-        """The lease outlives the pause. Decisions wait, and are made."""
+        """The lease outlives the pause. Decisions wait, and are made afterwards."""
         first, second = self.group()
         agents = self.agents([first, second], "--max-restarts=1", failing=1)
         self.wait_for_round(1)
@@ -217,7 +217,7 @@ class HighAvailability(SeveralDaemons):
         self.assertEqual(first.log().count("leads, epoch") + second.log().count("leads, epoch"), 1)
 
     def test_etcd_stands_still_for_longer_than_the_lease_while_a_round_ends(self):
-        """Only the leader of afterwards decides."""
+        """Only the leader after the pause decides."""
         group = self.group()
         agents = self.agents(group, "--max-restarts=1", failing=1)
         pids = self.wait_for_round(1)
@@ -249,7 +249,7 @@ class HighAvailability(SeveralDaemons):
         self.check_rounds(agents, group[1:], 3)
 
     def check_rounds(self, agents, group, last):
-        """The job ends well in round `last`. Each rank of each round ran once, and one daemon leads."""
+        """Checks that the job succeeds in round `last`, each rank of each round ran once, and one daemon leads."""
         self.go()
         for agent in agents:
             done = self.finish(agent)
@@ -306,7 +306,7 @@ class HighAvailability(SeveralDaemons):
         self.check_count(agents)
 
     def test_each_request_counts_once_while_the_leader_is_paused(self):
-        """The paused leader had heard requests and not answered them. It answers none; the other one carries them out."""
+        """The paused leader has requests that it has not answered. It answers none; the other one carries them out."""
         one, other = self.group()
         agents = self.counting_agents([one, other])
         one.pause()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund is killed at the n-th write to its journal, for each n of a whole job, and started again. The job goes on,
+"""Kills ddprund at the n-th write to its journal, for each n of a whole job, and starts it again. The job goes on,
 and nothing is decided twice.
 
-Every DDPRUN_KILL_STEP-th of them; with 1 all (scripts/soak.sh --only journal-kills)."""
+DDPRUN_KILL_STEP=N: only every N-th n; 1: all of them (scripts/soak.sh --only journal-kills)."""
 import glob
 import http.client
 import json
@@ -23,8 +23,8 @@ LIBRARY = os.path.join(harness.BIN, "libdie_at_write.so")
 
 
 class Run:
-    """A job of two rounds, of which the first one fails. Its ddprund dies at the `at`-th write, and the next process at
-    its `again_at`-th. It is started again at once whenever it dies."""
+    """A job of two rounds, of which the first one fails. Its ddprund dies at write number `at`, and the next process
+    at its write number `again_at`. A ddprund that dies is started again at once."""
 
     def __init__(self, case, at, is_half, again_at=0):
         self.case, self.is_half = case, is_half
@@ -114,7 +114,7 @@ class Run:
 
 class JournalKill(RoundsCase):
     def run_job(self, at, **how):
-        """Returns how often the job's ddprund died."""
+        """Runs a job. Returns how often its ddprund died."""
         run = Run(self, at, **how)
         self.addCleanup(run.close)
         try:
@@ -126,12 +126,12 @@ class JournalKill(RoundsCase):
         return run.num_deaths
 
     def check_every(self, **how):
-        """Kills at each write, from the first one on, until a job is over before it comes to that many."""
+        """Kills at each write, from the first one on, until a job has fewer writes."""
         at = 1
         while self.run_job(at, **how) > 0:
             at += STEP
         print(f"{at // STEP} deaths, the last one at write {at - STEP} ", end="", file=sys.stderr, flush=True)
-        self.assertGreater(at, 100)  # the writes are counted indeed
+        self.assertGreater(at, 100)  # otherwise the writes weren't counted
 
     def test_killed_at_the_nth_write(self):
         self.check_every(is_half=False)
@@ -140,7 +140,7 @@ class JournalKill(RoundsCase):
         self.check_every(is_half=True)
 
     def damaged_journal(self):
-        """The directory of a journal with two jobs that are over. The first one's row is damaged."""
+        """Returns the directory of a journal with two finished jobs, of which the first one's row is damaged."""
         run = Run(self, 0, False)
         self.addCleanup(run.close)
         run.wait(lambda: True, "it listens")
@@ -165,7 +165,7 @@ class JournalKill(RoundsCase):
                 self.addCleanup(run.close)
                 shutil.copytree(damaged, run.state)
                 self.assertEqual([job["run_id"] for job in run.wait_for_end()], ["second"], f"{at}\n{run.log()}")
-                # Any of the processes may have made it anew, and may have died before it said so.
+                # Any of the processes may have made a new journal, and may have died before it logged this.
                 self.assertEqual(len(glob.glob(run.state + "/journal.db.damaged-*Z")), 1, f"{at}\n{run.log()}")
                 run.end()
                 deaths = run.num_deaths

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund --state-dir is killed at any moment and started again. Jobs go on, and no worker notices."""
+"""Kills ddprund --state-dir at any moment and starts it again. Jobs go on, and no worker notices."""
 import ctypes
 import datetime
 import glob
@@ -118,7 +118,7 @@ class Journal(RoundsCase):
         self.end_well(self.agents(run_id="next"))  # the daemon serves further jobs
 
     def test_something_else_that_answers_meanwhile_ends_no_job(self):
-        """A proxy whose server is away, or another program that took the port."""
+        """The other server is a proxy whose ddprund is down, or another program that took the port."""
         asked = []
 
         class Away(http.server.BaseHTTPRequestHandler):
@@ -150,7 +150,7 @@ class Journal(RoundsCase):
         agents = self.agents("--max-restarts=3", failing=3)
         self.wait_for_round(1)
         for number in (1, 2, 3, 4):
-            # All decisions are made around a round's end and the next one's begin.
+            # The daemon makes all decisions around a round's end and the next one's begin.
             self.go(number)
             for _ in range(2):
                 time.sleep(moments.uniform(0, 0.03))
@@ -190,7 +190,7 @@ class Journal(RoundsCase):
     def test_jobs_that_wait_are_there_again(self):
         self.serve()
         first = self.agents(count=1)
-        # No earlier moment will do: a node that isn't taken in yet may take the free port itself.
+        # Not earlier, because a node that isn't taken in yet may take the free port itself.
         wait_until(lambda: "joined with 2 workers" in self.log(), "a node waits")
         self.kill()
         self.serve()
@@ -201,7 +201,7 @@ class Journal(RoundsCase):
             return json.load(answer)["finished"]
 
     def rows(self):
-        """Names of the journal's rows, after its daemon's end."""
+        """Returns the names of the journal's rows. Called after its daemon's end."""
         database = sqlite3.connect(os.path.join(self.state, "journal.db"))
         names = [key for (key,) in database.execute("SELECT key FROM rows")]
         database.close()
@@ -221,7 +221,7 @@ class Journal(RoundsCase):
             self.kill()
             self.serve()
             again, = self.finished()
-            for key in ("began", "ended"):  # the last second may be rounded another way
+            for key in ("began", "ended"):  # the last second may be rounded differently
                 at, before = (datetime.datetime.fromisoformat(job[key].rstrip("Z")) for job in (again, first))
                 self.assertLessEqual(abs((at - before).total_seconds()), 1)
             self.assertEqual({**again, "began": 0, "ended": 0}, {**first, "began": 0, "ended": 0})
@@ -292,7 +292,7 @@ class Journal(RoundsCase):
         disk, prefix = self.small_disk("1m")
         self.state = os.path.join(disk, "state")
         self.serve(prefix=prefix)
-        # A process in the same mount namespace, so that the disk outlives the daemon.
+        # This process in the same mount namespace lets the disk outlive the daemon.
         holder = subprocess.Popen(["nsenter", "-t", str(self.daemon.pid), "-m", "sleep", "600"])
         self.addCleanup(lambda: (holder.kill(), holder.wait()))
         mounts = lambda process: os.readlink(f"/proc/{process.pid}/ns/mnt")  # noqa: E731
@@ -328,7 +328,7 @@ class Journal(RoundsCase):
         return self.fail(f"ddprund has no thread {name}")
 
     def test_a_disk_that_hangs_stops_no_job(self):
-        """The thread that writes is stopped, as if it waited for a disk."""
+        """Stops the thread that writes, as if it waited for a disk."""
         self.serve()
         self.assertEqual(self.keeping(), {"kept": True})
         thread = self.thread_named("journal")
@@ -436,7 +436,7 @@ class Journal(RoundsCase):
         self.assertRegex(self.log(), r"the last \d+ commits of the journal are missing: the disk lost them")
 
     def change_rows(self, pattern, change):
-        """Changes rows of the journal of a daemon that is gone. A disk that lost single writes would leave such rows."""
+        """Changes rows in the journal of an ended daemon, as a disk that lost single writes would leave them."""
         database = sqlite3.connect(os.path.join(self.state, "journal.db"))
         with database:
             for key, content in database.execute("SELECT key, content FROM rows WHERE key LIKE ?",
@@ -455,7 +455,7 @@ class Journal(RoundsCase):
         wait_until(lambda: all(node["phase"] == "running" for node in self.jobs()[0]["nodes"]),
                    "both have said that their workers run")
         self.kill()
-        self.serve()  # the daemon confirms it as they come back
+        self.serve()  # the daemon confirms the round when the agents come back
         wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "both are back")
         self.kill()
         self.change_rows("jobs/%/nodes/%", lambda node: node["channel"].update(received=0))
@@ -467,7 +467,7 @@ class Journal(RoundsCase):
 
     def test_one_directory_one_daemon(self):
         first = self.serve()
-        # The port may be the same, because a ddprund that can't read its journal yet takes no connections.
+        # Both may have the same port, because a ddprund that can't read its journal yet takes no connections.
         second = self.serve(wait=False)
         self.assertEqual(second.wait(20), 2)
         self.assertIn(f"{self.state} is in use by pid {first.pid}", self.log())

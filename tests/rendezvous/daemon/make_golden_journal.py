@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a journal that has a row of every kind, by a ddprund that is killed. A new format of the journal needs one,
+"""Writes a journal with a row of every kind, by a ddprund that is killed. Each new format of the journal needs one,
 for upgrade_test.py, beside the earlier ones.
 
     unshare --uts tests/rendezvous/daemon/make_golden_journal.py PATH
@@ -58,10 +58,10 @@ class Golden(harness.Case):
         def phases():
             return self.ddprunctl("jobs", "--to", "nodes", "--json", at).stdout
         wait_until(lambda: '"running"' in phases() and '"queued"' in phases(), "a gang runs and one waits")
-        daemon.kill()  # the rows that the page shows are kept by now
+        daemon.kill()  # the journal now has the rows that the page shows
         daemon.wait()
         journal = sqlite3.connect(f"{state}/journal.db")
-        journal.execute("UPDATE clock SET boot = 'of another machine'")  # its later readers are on another machine
+        journal.execute("UPDATE clock SET boot = 'of another machine'")  # as for its later readers, on other machines
         journal.commit()
         journal.execute("PRAGMA journal_mode = DELETE")
         journal.execute("VACUUM")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund's memory comes back. Jobs of many nodes, small jobs with stores behind proxies, and keys on its own port come
-and go. DDPRUN_MEMORY_SECONDS=N: for how long each of the two runs (10)."""
+"""Tests that ddprund frees its memory. Jobs of many nodes, small jobs with stores behind proxies, and keys on its own
+port come and go. DDPRUN_MEMORY_SECONDS=N: the seconds that each of the two tests runs (10)."""
 import os
 import sys
 import time
@@ -13,7 +13,7 @@ import skips  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 SECONDS = float(os.environ.get("DDPRUN_MEMORY_SECONDS", "10"))
-WARM_UP = 3  # rounds of load before memory counts, so that memory kept for reuse is there
+WARM_UP = 3  # rounds of load before the first measurement, so that memory kept for reuse counts in it
 STORE_LOAD = os.path.join(harness.BIN, "store_load")
 FLEET_LOAD = os.path.join(harness.BIN, "fleet_load")
 MOST = 1.05

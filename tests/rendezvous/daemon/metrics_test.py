@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""GET /metrics of a daemon: its page, Prometheus' own checks of it, and a real Prometheus."""
+"""Tests GET /metrics of a daemon: its page, with Prometheus' own checks, and with a real Prometheus."""
 import os
 import shutil
 import socket
@@ -25,7 +25,7 @@ class Metrics(prometheus.Case):
         return port
 
     def two_nodes(self, endpoint, script, *flags):
-        """Starts two nodes. Returns the directory in which their workers say that they run, and the two processes."""
+        """Starts two nodes. Returns the directory in which their workers write that they run, and the two processes."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory)
         args = ["--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job", *flags, "--no-python", "sh", "-c", script]

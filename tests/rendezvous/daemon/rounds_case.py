@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of two nodes, for tests of daemons that end and begin again. Its four workers say in files when they run. They
-wait or fail as they are told."""
+"""A job of two nodes, for tests of daemons that end and are started again. Its four workers write files when they run.
+They wait or fail as the test tells them."""
 import errno
 import glob
 import os
@@ -31,7 +31,7 @@ class RoundsCase(harness.Case):
                            FAILING=str(failing)) for _ in range(count)]
 
     def pids(self, round_number):
-        """The pids of a round's workers, by rank. Each rank was started once."""
+        """Returns the pids of a round's workers, by rank. Checks that each rank was started once."""
         found = {}
         for path in glob.glob(os.path.join(self.meet, f"{round_number}.*")):
             with open(path) as file:
@@ -61,7 +61,7 @@ class RoundsCase(harness.Case):
         self.assertEqual(self.pids(2), {})
 
     def small_disk(self, size):
-        """A directory, and the words before a command that is to have a disk of `size` ("4m") there."""
+        """Returns a directory, and the words before a command for which it is a disk of `size` ("4m")."""
         disk = self.scratch()
         script = f'mount -t tmpfs -o size={size} none {disk} && exec "$@"'
         prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
@@ -70,7 +70,7 @@ class RoundsCase(harness.Case):
         return disk, prefix
 
     def fill(self, process, disk):
-        """Fills that disk, as `process` sees it. Returns the path of the file that does."""
+        """Fills the disk that `process` sees in `disk`. Returns the path of the file that fills it."""
         inside = f"/proc/{process.pid}/root{disk}/filler"
         with open(inside, "wb", buffering=0) as filler:
             try:

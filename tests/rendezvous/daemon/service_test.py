@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund and ddprun as services of systemd (docs/systemd.md). They send messages to a manager, take sockets from it,
-and read files again after SIGHUP."""
+"""Tests ddprund and ddprun as services of systemd (docs/systemd.md). They send messages to a manager, take sockets from
+it, and read files again after SIGHUP."""
 import contextlib
 import hashlib
 import os
@@ -21,7 +21,7 @@ import frozen  # noqa: E402
 import journald  # noqa: E402
 from several_daemons import wait_until  # noqa: E402
 
-# As systemd does, this names the process for which the variables are: the one that becomes the service.
+# Sets the pids of the variables to the process that becomes the service, like systemd.
 FOR_ITSELF = 'WATCHDOG_PID=$$ LISTEN_PID=$$; export WATCHDOG_PID LISTEN_PID; exec "$0" "$@"'
 
 
@@ -34,11 +34,11 @@ class ServiceCase(harness.Case):
         self.manager.settimeout(harness.TIMEOUT)
 
     def told(self):
-        """The assignments of the next datagram."""
+        """Waits for the next datagram. Returns its assignments."""
         return dict(line.split("=", 1) for line in self.manager.recv(65536).decode().splitlines())
 
     def hear_all(self):
-        """Reads the messages that came until now."""
+        """Reads and drops the messages that have come so far."""
         self.manager.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -110,7 +110,7 @@ class Notifications(ServiceCase):
     def test_the_watchdog_hears_from_the_event_loop(self):
         daemon, address, _ = self.daemon("--listen=127.0.0.1:0", WATCHDOG_USEC="300000")
         for _ in range(3):
-            self.manager.settimeout(0.3 + 2)  # 2 s are for a slow machine
+            self.manager.settimeout(0.3 + 2)  # 2 s more, for a slow machine
             self.assertEqual(self.told()["WATCHDOG"], "1")
         self.job(address)
         wait_until(lambda: self.told()["STATUS"].endswith("; 1 job"), "the status names the job")
@@ -170,13 +170,13 @@ class Notifications(ServiceCase):
 class Sockets(ServiceCase):
     def test_the_port_that_the_manager_holds_outlives_it(self):
         bound, address = self.listener()
-        # The socket's address counts, not this one.
+        # The passed socket's address counts, not this --listen.
         daemon, served, _ = self.daemon("--listen=127.0.0.1:1", fds=[bound.fileno()])
         self.assertEqual(served, address)
         self.assertEqual(self.ddprun(f"--rdzv-endpoint={address}", "true").returncode, 0)
         daemon.kill()
         daemon.wait()
-        job = self.start(f"--rdzv-endpoint={address}", "true")  # its connection is not refused meanwhile
+        job = self.start(f"--rdzv-endpoint={address}", "true")  # the socket doesn't refuse its connection meanwhile
         self.daemon(fds=[bound.fileno()])
         done = self.finish(job, code=0)
         self.assertNotIn("refused", done.text)
@@ -314,7 +314,7 @@ class Journal(ServiceCase):
         self.assertEqual(set(about), {"4", "6"})
 
     def test_ddprun_and_its_workers(self):
-        # No worker fails before both have spoken, because the end of one ends the other.
+        # No worker fails before both have printed, because the end of one ends the other.
         script = ('echo "worker $RANK $TORCHELASTIC_RUN_ID"; : >"$0/$RANK"\n'
                   'until [ -e "$0/0" ] && [ -e "$0/1" ]; do sleep 0.02; done; exit 3')
         job = self.in_journal(harness.DDPRUN, "--standalone", "--nproc_per_node=2", "sh", "-c", script, self.scratch())
@@ -322,7 +322,7 @@ class Journal(ServiceCase):
         priorities = {entry["MESSAGE"]: entry["PRIORITY"] for entry in self.entries("_TRANSPORT=stdout")}
         output = [line for line in priorities if re.match(r"\[[01]\] worker ", line)]
         self.assertEqual(len(output), 2, priorities)
-        self.assertEqual({priorities[line] for line in output}, {"6"})  # journald's own default
+        self.assertEqual({priorities[line] for line in output}, {"6"})  # journald's default priority
         own = {line: priorities[line] for line in priorities if line.startswith("[ddprun]")}
         self.assertEqual([own[line] for line in own if "round 1 is over: rank " in line], ["4"], own)
 

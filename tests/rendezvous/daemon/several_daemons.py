@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of tests with several ddprunds, of which one leads. Daemons can be killed, paused and started again. The
-workers of a job say in files when they run."""
+"""Helps tests with several ddprunds, of which one leads. Daemons can be killed, paused and started again. The workers
+of a job write files when they run."""
 import json
 import os
 import signal
@@ -13,11 +13,11 @@ from rounds_case import RoundsCase, harness, wait_until
 from store_client import CLIENT, check_counts
 
 LEASE = 3
-PATIENCE = 15  # seconds; bounds a missing event, not a machine
+PATIENCE = 15  # seconds; far longer than any event takes
 
 
 class Member:
-    """A ddprund that can lead. Its log goes to `errors`. Its flags are the case's `flags_of` it, and `flags`."""
+    """A ddprund that can lead. Its log goes to `errors`. Its flags are the case's flags_of(member), and `flags`."""
 
     def __init__(self, case, name, *flags):
         self.case, self.name, self.flags = case, name, flags
@@ -43,7 +43,7 @@ class Member:
             return file.read()
 
     def get(self, path):
-        """The page; None: the daemon does not answer, or stands by."""
+        """Returns the page; None: the daemon doesn't answer, or is a standby."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as answer:
                 return json.load(answer)
@@ -54,7 +54,7 @@ class Member:
         return (self.get("/v1/status") or {}).get("role")
 
     def readiness(self):
-        """The status of /readyz, and its line."""
+        """Returns the status of /readyz, and its line."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2) as answer:
                 return answer.status, answer.read()
@@ -97,7 +97,7 @@ class SeveralDaemons(RoundsCase):
 
     def wait_for_requests(self, leader):
         """Waits until the leader has carried out some of these workers' requests."""
-        def bytes_used():  # this grows with each APPEND
+        def bytes_used():  # grows with each APPEND
             return ((leader.get("/v1/status") or {}).get("stores") or {}).get("proxied", {}).get("bytes", 0)
         wait_until(bytes_used, f"workers use the store at {leader.name}", 30)
         before = bytes_used()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The status page in a real Chromium, of a ddprund with a job of two nodes.
+"""Tests the status page of a ddprund with a job of two nodes, in a real Chromium.
 
 With DDPRUN_SCREENSHOTS=DIRECTORY it leaves pictures there.
 """
@@ -19,10 +19,10 @@ import harness  # noqa: E402
 import browser  # noqa: E402
 import contrast  # noqa: E402
 
-# This name would do something if it were markup.
+# As markup, this name would run a script.
 NAME = "<img src=x onerror=alert(1)>"
 
-# A worker that tells its losses, and prints its rank and step. Rank 0's steps take longer. It ends when it is told to.
+# A worker that reports its losses, and prints its rank and step. Rank 0's steps take longer. A file ends it.
 LOOP = """
 import os, sys, time
 import ddprun
@@ -79,7 +79,7 @@ class StatusPage(harness.Case):
             connection.request("GET", path, headers=fields)
             return connection.getresponse().status
 
-        idle = [socket.create_connection((host, int(own))) for _ in range(70)]  # idle connections keep nobody out
+        idle = [socket.create_connection((host, int(own))) for _ in range(70)]  # idle connections must keep nobody out
         self.assertEqual(answer("/"), 403)
         idle[0].settimeout(harness.TIMEOUT)
         self.assertEqual(idle[0].recv(1), b"")  # the oldest ones are closed
@@ -122,11 +122,11 @@ class StatusPage(harness.Case):
         self.assertEqual(page.text("#job_name"), NAME)
         self.assertEqual(page.value("document.querySelectorAll('img').length"), 0)
         page.wait("/loss [12]\\.\\d/.test(document.querySelector('#training_charts').innerText)", "the loss is shown")
-        # A node tells at first only of ranks that have times. It tells again after 10 s at the earliest.
+        # A node's first report has only ranks with times. Its next report comes after 10 s at the earliest.
         page.wait("/\\d ranks?: a step takes \\d/.test(document.querySelector('#times_chart').innerText)", "step times of ranks are shown")
         self.assertIn("samples per second", page.text("#training_charts"))
         self.assertIn("waits for data", page.text("#parts"))
-        # The step time is the one that the programs tell. Their agents measure a longer one.
+        # The page shows the step time that the programs report. Their agents measure a longer one.
         page.wait("/a step takes 20.0 ms/.test(document.querySelector('#times_chart').innerText)", "ranks' parts are of the job's step")
         self.assertRegex(page.text("#training_charts"), r"mean 20\.0 ms")
         page.wait("document.querySelector('#round_list .spent_running')?.style.flexGrow > 0", "the phase that lasts is in the round's bar")
@@ -184,7 +184,7 @@ class StatusPage(harness.Case):
         self.assertEqual(found, [f"rank {rank}" for rank in (0, 1, 3, 1, 0, 3, 3, 0)])
         self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1( · of a step [\d.]+ (ms|µs) is its own part)?$")
 
-    # Looks at a rank of the other node. Its lines come, and go on coming until another rank is looked at.
+    # Selects a rank of the other node. Its lines come, and go on coming until another rank is selected.
     def check_output(self, page):
         lines = lambda: page.text("#output_lines")  # noqa: E731
         page.value("document.querySelector('#grid').focus()")
@@ -204,7 +204,7 @@ class StatusPage(harness.Case):
         page.value("document.querySelector('#output_rank').value = 3; document.querySelector('#output_show').click()")
         page.wait("document.querySelector('#output_lines').innerText.includes('rank 3 is at step')", "rank 3's lines are shown again")
 
-    # Each case of number_texts_test.cc that JavaScript has a number for gives the text of ctl/number_texts.h.
+    # Each case of number_texts_test.cc whose number JavaScript can hold gives the text of ctl/number_texts.h.
     def check_numbers(self, page):
         with open(os.path.join(harness.SOURCE, "tests/ctl/number_texts_test.cc"), encoding="utf-8") as file:
             cases = re.findall(r'CHECK\((\w+_text)\(([^(){}a-df-z]+)\) == "([^"]*)"\);', file.read())
@@ -227,7 +227,7 @@ class StatusPage(harness.Case):
         self.assertEqual(page.text("#job_name"), "a\\u202eb")
         page.wait(f"document.querySelector('#job_name').innerText === {json.dumps(NAME)}", "the name is shown again")
 
-    # Values lie at the right places, in the colours of the page. An update changes the drawing.
+    # Checks that values lie at the right places, in the page's colours, and that an update changes the drawing.
     def check_charts(self, page):
         drawn = page.value("""(() => {
           const chart = new LineChart("t"), series = new Series(), texts = () => ["now", "range", "span"].map((part) => chart.part(part).textContent);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of different versions meet. ddprund reads the files of an older one. A process that speaks another version
-of a protocol is told so in one line, and so is the other side. A relay changes the version numbers on the way."""
+"""Tests processes of different versions. ddprund reads the files of an older one. If two processes speak different
+versions of a protocol, both sides print one line. A relay changes the version numbers on the way."""
 import fnmatch
 import json
 import os
@@ -19,14 +19,14 @@ GOLDEN = os.path.join(harness.SOURCE, "tests/rendezvous/journal/golden")
 
 class UpgradeCase(RoundsCase):
     def changed(self, endpoint, old, new):
-        """An endpoint of a relay. It makes the rendezvous, or the caller, one of another version."""
+        """Returns the endpoint of a relay that changes `old` to `new`: one side seems to have another version."""
         between = relay.Relay(int(endpoint.rsplit(":", 1)[1]), words={old: new})
         self.addCleanup(between.close)
         self.addCleanup(lambda: self.assertGreater(between.num_changed, 0, f"nobody said {old}"))
         return f"127.0.0.1:{between.port}"
 
     def check_said_once(self, daemon, about, said):
-        """Checks that one line of the log so far is about that, and has `said`."""
+        """Ends the daemon. Checks that exactly one line of its log has `about`, and that this line has `said`."""
         daemon.terminate()
         lines = [line for line in self.finish(daemon).stderr.splitlines() if about in line]
         self.assertEqual(len(lines), 1, lines)
@@ -66,7 +66,7 @@ class Versions(UpgradeCase):
         self.ddprun(f"--rdzv-endpoint={newer}", "--rdzv-conf=is_host=0", "true", code=0)
 
     def test_an_older_ddprund(self):
-        """One ddprund knows only version 1. Another one chooses a version that was not offered."""
+        """The one ddprund knows only version 1. The other one chooses a version that was not offered."""
         _, endpoint = self.ddprund()
         said = b'"type":"welcome","seq":0,"ack":0,"version":3'
         for version, code in ((b"1", 0), (b"4", 2)):
@@ -100,10 +100,10 @@ class Versions(UpgradeCase):
 
 
 class Journal(UpgradeCase):
-    """The files of an older ddprund, and a real one of today that goes on with them."""
+    """Tests with the files of an older ddprund, with which a current one goes on."""
 
     def left_behind(self, golden):
-        """A --state-dir that has the golden journal."""
+        """Returns a new --state-dir that has the golden journal."""
         state = os.path.join(self.scratch(), "state")
         os.mkdir(state, 0o700)
         shutil.copyfile(os.path.join(GOLDEN, golden), os.path.join(state, "journal.db"))
@@ -122,7 +122,7 @@ class Journal(UpgradeCase):
         return json.loads(done.stdout)
 
     def come_back(self, rows, run_id, endpoint):
-        """The agents of a job, made from the rows about them. Each one is welcome."""
+        """Connects the agents of a job, as its rows describe them, and returns them. Checks that each is welcome."""
         back = {}
         for key in fnmatch.filter(rows, "jobs/*/nodes/*"):
             node = json.loads(rows[key])
@@ -154,7 +154,7 @@ class Journal(UpgradeCase):
                                       "gone: let the ddprund that wrote it end its jobs, or give an empty --state-dir")
 
     def test_a_row_of_every_kind(self):
-        """Running and finished jobs, a store behind proxies, gangs."""
+        """The journal has running and finished jobs, a store behind proxies, and gangs."""
         rows, daemon, endpoint = self.serve("format1_whole.db")
         jobs = self.page("jobs", endpoint)
         running = next(job for job in jobs["jobs"] if job["run_id"] == "running")
@@ -165,7 +165,7 @@ class Journal(UpgradeCase):
         self.assertEqual(self.get_through(agents[0], 2, b"/kept"), b"kept value")
         self.assertEqual(self.get_through(agents[1], 2, b"/here"), b"2")
 
-        # The agent that ran a gang is another process now, so that gang is lost. The waiting gang begins.
+        # The agent that ran a gang is now another process, so that gang is lost. The waiting gang begins.
         self.start(f"--rdzv-endpoint={endpoint}", "--name=n1", "--slots=1", f"--log-dir={self.meet}", program=AGENT)
         def gangs():
             return {gang["name"]: gang for gang in self.page("jobs", endpoint, "--to", "nodes")["jobs"]}
@@ -176,10 +176,10 @@ class Journal(UpgradeCase):
         self.assertIsNone(daemon.poll())
 
     def get_through(self, agent, number, key):
-        """A GET of a worker of that node, through its proxy (docs/store-proxy.md)."""
+        """Sends a GET of a worker through its node's proxy (docs/store-proxy.md). Returns the value."""
         def say(position, received, content=b""):
             agent.say(raw_agent.BINARY, struct.pack("<3sBQQQ", b"dps", 1, number, position, received) + content)
-        say(0, 0)  # a proxy says how much it has, and is told the same
+        say(0, 0)  # both sides say how many bytes they have received
         received, said = None, b""
         while len(said) < 13 or len(said) < 13 + struct.unpack("<Q", said[5:13])[0]:
             kind, content = agent.hear()
@@ -188,7 +188,7 @@ class Journal(UpgradeCase):
             magic, version, its_round, position, has = struct.unpack("<3sBQQQ", content[:28])
             self.assertEqual((magic, version, its_round), (b"dps", 1, number))
             if received is None:
-                # First come the replies to the old worker's requests, which it was not told.
+                # First come the replies that the old worker has not received.
                 received = position + len(content) - 28
                 request = b"\3" + struct.pack("<Q", len(key)) + key
                 say(has, received, struct.pack("<IBQ", 1000, 0, len(request)) + request)

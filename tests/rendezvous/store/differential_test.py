@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's server and ours, driven by the same random requests, must answer the same bytes.
+"""Sends PyTorch's server and ours the same random requests. Both must answer the same bytes.
 
 `differential_test.py SERVER_PROGRAM [SEED [STEPS]]`. Several connections to each server take turns,
-one request at a time; after each one every connection's bytes are compared. A GET of a key that nothing
-else touches, behind each request, says when its answers are complete.
+one request at a time. After each one every connection's bytes are compared. Behind each request goes a GET
+of a key that no other request touches; its answer shows that the request's answers are complete.
 
 Only requests for which PyTorch's server has a bug are left out (docs/internals/store.md, "Where PyTorch's server has bugs").
-Each place below that avoids a bug names it. An older PyTorch isn't asked for what its own client can't ask for.
+Each place below that avoids a bug names it. An older PyTorch's server gets no requests that its own client lacks.
 """
 import random
 import socket
@@ -49,7 +49,7 @@ class Server:
         self.port = port
         self.sockets = [self.connect() for _ in range(connections)]
         self.sockets[0].sendall(bytes([SET]) + string(MARK) + string(END))
-        self.exchange(0, b"")  # the others' GET must not come first: it would close them
+        self.exchange(0, b"")  # the key must exist before the others' GET, which would close their connections
 
     def connect(self):
         connection = socket.create_connection(("127.0.0.1", self.port), TIMEOUT)
@@ -58,8 +58,8 @@ class Server:
         return connection
 
     def exchange(self, index, request):
-        """The bytes that connection `index` gets up to the answer of the GET behind the request. b"closed": it was
-        closed, and is made anew."""
+        """Sends a request and a GET on connection `index`. Returns the bytes before the GET's answer. b"closed": the
+        server closed the connection, and there is a new one."""
         connection = self.sockets[index]
         heard, end = b"", string(END)
         try:
@@ -82,7 +82,7 @@ class Server:
 
 
 class Calls:
-    """Random requests. It knows as much of the servers' state as it needs to avoid PyTorch's bugs."""
+    """Makes random requests. Keeps as much of the servers' state as it needs to avoid PyTorch's bugs."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -95,7 +95,7 @@ class Calls:
         return key in self.present or self.queued.get(key, 0) > 0
 
     def written(self, keys):
-        """Notes that keys were set: the waits that this ends are over."""
+        """Notes that keys were set, and which waits this ends."""
         self.present.update(keys)
         for connection in [c for c, wait in self.waiting.items() if all(map(self.exists, wait))]:
             del self.waiting[connection]
@@ -104,7 +104,7 @@ class Calls:
         return any(key in wait for wait in self.waiting.values())
 
     def next(self, connection):
-        """The bytes of one request for this connection, and a name for messages."""
+        """Returns a request's name for messages, and its bytes, for this connection."""
         rng = self.rng
         key, value = rng.choice(KEYS), rng.choice(VALUES)
         queue = rng.choice(QUEUES)
@@ -120,7 +120,7 @@ class Calls:
         if kind == "cas":
             expected = rng.choice(VALUES)
             if key not in self.present and expected:
-                # It stores nothing. PyTorch's server would wake clients that wait for the key.
+                # This request stores nothing, but PyTorch's server would wake clients that wait for the key.
                 if self.awaited(key):
                     return self.next(connection)
             else:
@@ -130,8 +130,8 @@ class Calls:
             return kind, bytes([GET]) + string(key)
         if kind == "add":
             delta = rng.choice([0, 1, -1, 1000, -(10**12)])
-            # Overflow is undefined behaviour in PyTorch's server. A value with delta stays clear of it, unless the
-            # largest value is at the key; then both servers wrap.
+            # Overflow is undefined behaviour in PyTorch's server. These deltas cause none, unless the key has the
+            # largest value; then both servers wrap.
             self.written([key])  # a refused key is present already
             return kind, bytes([ADD]) + string(key) + struct.pack("<q", delta)
         if kind == "check":
@@ -140,8 +140,8 @@ class Calls:
             # A connection waits only once: in PyTorch's server a second wait overwrites the first one's count.
             if waits:
                 return self.next(connection)
-            # A queue is waited for alone, and by one client. Elements and missing keys in one WAIT would never end, and
-            # a queue's waiter stays registered after it was woken.
+            # Only one client waits for a queue, and for nothing else. In PyTorch's server a WAIT for elements and
+            # missing keys would never end, and a queue's waiter stays registered after it was woken.
             if rng.randrange(4) == 0 and self.queued[queue] > 0:
                 some = [queue]
             if not all(map(self.exists, some)):
@@ -192,7 +192,7 @@ class Calls:
 
 
 def sorted_list(answer):
-    """The answer in one order, because LIST_KEYS may answer in any."""
+    """Returns the answer with its keys sorted, because LIST_KEYS may answer in any order."""
     (count,) = struct.unpack_from("<q", answer)
     at, keys = 8, []
     for _ in range(count):
@@ -213,8 +213,8 @@ def main():
         counts = {}
         for step in range(steps):
             index = calls.rng.randrange(connections)
-            # Replies to earlier waits reach a connection at its next exchange. All connections exchange first, so that
-            # one answer has one request's bytes.
+            # A reply to an earlier wait reaches a connection at its next exchange. So all connections make an exchange
+            # after each request, and each answer has the bytes of one request only.
             kind, request = calls.next(index)
             answers = [server.exchange(index, request) for server in servers]
             others = [[server.exchange(i, b"") for i in range(connections) if i != index] for server in servers]

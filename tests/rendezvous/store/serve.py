@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers for the Python tests: ours (a program given on the command line) and PyTorch's."""
+"""Runs servers for the Python tests: ours (a program on the command line) and PyTorch's."""
 import contextlib
 import os
 import re
@@ -28,7 +28,7 @@ def serving(command):
             if not line:
                 sys.exit(f"{command[0]} ended without naming its port")
             found = re.search(pattern, line.strip())
-        # A full pipe would stop the server, so this reads it.
+        # This thread reads the pipe, because a full pipe would stop the server.
         drain = threading.Thread(target=output.read)
         drain.start()
         yield int(found.group(1))
@@ -41,6 +41,6 @@ def serving(command):
 
 
 def torch_server():
-    """PyTorch's own server (libuv), in a process of its own."""
+    """Runs PyTorch's own server (libuv), in a process of its own."""
     bench = os.path.join(os.path.dirname(__file__), "../../../bench/store/torch_server.py")
     return serving([sys.executable, bench, "--ipv4"])

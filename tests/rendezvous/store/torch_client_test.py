@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own clients against our server: `torch_client_test.py SERVER_PROGRAM [CASE…]`."""
+"""Tests PyTorch's own clients with our server: `torch_client_test.py SERVER_PROGRAM [CASE…]`."""
 import contextlib
 import datetime
 import os

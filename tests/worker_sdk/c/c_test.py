@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""libddprun_c.so: a C program that calls all of it under ddprun, and what the library shows and needs."""
+"""Tests libddprun_c.so: a C program calls all of its functions under ddprun. Also its exported and required symbols."""
 import os
 import re
 import subprocess

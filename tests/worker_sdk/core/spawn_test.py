@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""spawn(): ranks from inside a program (spawn_worker.cc). The pidfds of processes tell when they end."""
+"""Tests spawn(), which starts ranks from inside a program (spawn_worker.cc). Pidfds tell when processes end."""
 import os
 import re
 import select
@@ -20,7 +20,7 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(JOBS_OWN)
 
 
 def ended(pidfds, timeout=20):
-    """Whether all of these processes have ended by then."""
+    """Waits up to `timeout` seconds. Returns whether all of these processes have ended."""
     left = set(pidfds)
     poller = select.poll()
     for pidfd in left:
@@ -37,14 +37,14 @@ def ended(pidfds, timeout=20):
 
 class Spawn(unittest.TestCase):
     def run_mode(self, mode, status=0, env=None):
-        """Returns stdout and stderr."""
+        """Runs the program in a mode. Returns stdout and stderr."""
         done = subprocess.run([WORKER, mode], env={**ENVIRONMENT, **(env or {})}, text=True, timeout=60,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, status, done)
         return done.stdout, done.stderr
 
     def start_waiting(self, mode, num_ranks):
-        """Starts the program. Returns it when its ranks wait, and their pidfds."""
+        """Starts the program. Returns it, and its ranks' pidfds, when the ranks wait."""
         program = subprocess.Popen([WORKER, mode], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE)
         self.addCleanup(lambda: (program.kill(), program.communicate()))

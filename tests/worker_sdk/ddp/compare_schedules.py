@@ -23,7 +23,7 @@ warnings.simplefilter("ignore")  # hides the warning "step() before optimizer.st
 
 
 def by_steps(make, base, num_steps):
-    """The rates of steps 0, 1, … as a training loop sees them, and the closed form's rates (None: there are none)."""
+    """Returns the rates of steps 0, 1, … as a training loop sees them, and the closed form's (None: it has none)."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=base)
     scheduler = make(optimizer)
     seen, closed = [], []

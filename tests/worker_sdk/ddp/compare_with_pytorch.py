@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks ddp_probe and PyTorch the same random questions: sampler indices and bucket plans.
+"""Compares the sampler indices and bucket plans of ddp_probe and PyTorch for the same random inputs.
 
 Usage: compare_with_pytorch.py PATH_TO_ddp_probe
 """
@@ -45,8 +45,8 @@ def random_tensors(rng, dtypes):
 
 def bucket_questions(rng):
     for case in range(300):
-        # PyTorch gives open buckets of several dtypes in hash order. So the last bucket of each dtype is compared
-        # sorted.
+        # With several dtypes PyTorch returns the buckets that are still open in hash order. So the last bucket of each
+        # dtype is compared after a sort.
         dtypes = ["f32"] if case % 2 else ["f32", "f64", "f16"]
         kinds, counts, tensors = random_tensors(rng, dtypes)
         plan, _ = dist._compute_bucket_assignment_by_size(tensors, [sys.maxsize])
@@ -70,7 +70,7 @@ def same_plan(ours, expected):
     plan, kinds, order, num_dtypes = expected
     if num_dtypes == 1:
         return ours == plan
-    # Compares all buckets exactly, but the unordered ones at the end as a set.
+    # Compares all buckets exactly, except the unordered ones at the end, which are compared as a set.
     differing = next((i for i, (a, b) in enumerate(zip(ours, plan)) if a != b), len(plan))
     tail_ours, tail_plan = ours[differing:], plan[differing:]
     one_per_dtype = len({kinds[bucket[0]] for bucket in tail_plan}) == len(tail_plan)

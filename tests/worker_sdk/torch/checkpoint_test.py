@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoint on 1, 2 and 4 real ranks, and compared with Python's safetensors. checkpoint_worker.cc has the checks."""
+"""Tests Checkpoint on 1, 2 and 4 real ranks, also against Python's safetensors. checkpoint_worker.cc has the checks."""
 import os
 import subprocess
 import unittest

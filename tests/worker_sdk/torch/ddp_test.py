@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel's properties on 1, 2 and 4 real ranks. ddp_worker.cc has the checks."""
+"""Tests DistributedDataParallel's properties on 1, 2 and 4 real ranks. ddp_worker.cc has the checks."""
 import os
 import subprocess
 import time

@@ -19,7 +19,7 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 
 
 def read_state(path, shapes):
-    """The tensors of a file of float64, in the order of `shapes`."""
+    """Returns the tensors in a file of float64 values, in the order of `shapes`."""
     with open(path, "rb") as f:
         return [array.array("d", f.read(8 * count)) for _, count in shapes]
 
@@ -39,7 +39,7 @@ class Equality(ranks.RanksTest):
         cls.theirs = {}
 
     def pytorchs(self, world, *job):
-        """The path of PyTorch's results of a job. The job runs once, on this host."""
+        """Returns the path of PyTorch's results of a job. Each job runs once, on this host."""
         key = world, job
         if key not in self.theirs:
             path = os.path.join(self.directory, f"theirs{len(self.theirs)}")

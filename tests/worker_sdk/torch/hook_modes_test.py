@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks with DistributedDataParallel's modes (find_unused_parameters, static_graph, accumulation, join).
-The same trainings by ours and by PyTorch's DDP end with the same parameters, buffers and gradients on each rank.
+"""Tests communication hooks with DistributedDataParallel's modes (find_unused_parameters, static_graph, accumulation,
+join). The same trainings by our and PyTorch's DDP end with the same parameters, buffers and gradients on each rank.
 PyTorch's DDP uses its own hook if it has one, else the definition in docs/internals/compression.md."""
 import itertools
 import math
@@ -13,9 +13,9 @@ import runner  # noqa: E402, found by ranks
 from modes_test import TENSORS, TWIN, WORKER, read
 
 TOP_K, POWER_SGD = "topk:0.1:0", "powersgd:1:2"
-# Tolerances per tensor. int8: if the last bit of a gradient differs, a code may, too, by 1/127 of a block's largest
-# value. PowerSGD: if two singular values are close, a last bit turns the vectors. PyTorch's fp16 and bf16 hooks divide
-# before they round, and round each sum.
+# Tolerances per tensor. int8: if the last bit of a gradient differs, its code may differ by 1/127 of a block's largest
+# value. PowerSGD: if two singular values are close, a last bit rotates the vectors. PyTorch's fp16 and bf16 hooks
+# divide before they round, and round each sum.
 TOLERANCE = {"fp16": 1e-5, "bf16": 1e-4, "int8": 1e-4, TOP_K: 1e-5, POWER_SGD: 1e-2,
              "fp16_pytorch": 1e-2, "bf16_pytorch": 5e-2}
 MODES = ["unused_keep", "unused_accumulate", "static", "accumulate", "join", "join_unused",

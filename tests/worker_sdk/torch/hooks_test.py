@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks on 2 and 4 real ranks, against PyTorch's own (fp16, bf16, PowerSGD) and against references
-written from the definitions (int8, top-k): hooks_twin.py. The bytes sent are exactly those of
+"""Tests communication hooks on 2 and 4 real ranks, against PyTorch's own (fp16, bf16, PowerSGD) and against references
+from the definitions (int8, top-k): hooks_twin.py. The number of bytes sent is exactly that of
 docs/internals/compression.md. The parts that aren't sent are kept.
 """
 import array
@@ -54,7 +54,7 @@ class World:
         self.counts = [math.prod(shape) for shape in self.shapes]
 
     def read_errors(self, directory, hook, rank):
-        """{parameter: values} at the end of the hook's state, after 8 bytes of iterations."""
+        """Returns {parameter: values} from the end of the hook's state. The state begins with 8 bytes of iterations."""
         state = read_floats(f"{directory}/{hook}.state.{rank}")
         named = [(line[2], int(line[3])) for line in self.lines if line[:2] == ["state", hook]]
         errors, end = {}, len(state)
@@ -68,14 +68,14 @@ class World:
         return next(tuple(map(int, line[2:])) for line in self.lines if line[:2] == ["traffic", hook])
 
     def parameters(self, values):
-        """(iteration, parameter, its part of `values`)"""
+        """Yields (iteration, parameter, its part of `values`)."""
         end = 0
         for iteration, i in itertools.product(range(NUM_ITERATIONS), range(len(self.counts))):
             yield iteration, i, values[end:end + self.counts[i]]
             end += self.counts[i]
 
     def compressed_rank(self, parameter, rank):
-        """PowerSGD's rank for a parameter; 0: the parameter is not compressed."""
+        """Returns PowerSGD's rank for a parameter; 0: the parameter is not compressed."""
         n, m = self.shapes[parameter][0], self.counts[parameter] // self.shapes[parameter][0]
         r = min(n, m, rank)
         return r if (n + m) * r * 2 < n * m else 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expected results of communication hooks. They come from PyTorch's DDP with its own hooks, and from references
-after the definitions in docs/internals/compression.md. The gradients are also written for hook_worker.
+"""Writes the expected results of communication hooks, from PyTorch's DDP with its own hooks, and from references
+after the definitions in docs/internals/compression.md. Also writes the gradients for hook_worker.
 
     hooks_twin.py DIR WORLD HOOK…
 
@@ -35,7 +35,7 @@ class Net(torch.nn.Module):
 
 
 def gradients_of(rank):
-    """The gradients by iteration and parameter: a part that all ranks have, and noise, of several magnitudes."""
+    """Returns gradients by iteration and parameter: a part that all ranks share, and noise, of several magnitudes."""
     common, own = torch.Generator().manual_seed(5), torch.Generator().manual_seed(100 + rank)
     return [[(torch.randn(shape, generator=common) + 0.5 * torch.randn(shape, generator=own)) * 10.0 ** (i % 4 - 3)
              for i, shape in enumerate(SHAPES)] for _ in range(NUM_ITERATIONS)]
@@ -50,7 +50,7 @@ def write(path, tensors):
 # The references.
 
 def layout():
-    """Buckets of the first iteration and of the others: [(elements, {parameter: first element})]."""
+    """Returns the buckets of the first iteration and of the others: [(elements, {parameter: first element})]."""
     def lay_out(indices):
         places, end = {}, 0
         for i in indices:
@@ -79,7 +79,7 @@ def int8_average(ranks_buckets):
 
 
 def top_k_average(ranks_buckets, k):
-    """The average. It changes the buckets: the rest of each one is its rank's error."""
+    """Returns the average. Changes each bucket to the rest that isn't sent, its rank's error."""
     total = torch.zeros_like(ranks_buckets[0])
     for bucket in ranks_buckets:
         chosen = torch.argsort(bucket.abs(), descending=True, stable=True)[:k]
@@ -89,7 +89,7 @@ def top_k_average(ranks_buckets, k):
 
 
 def reference(hook, world):
-    """The averages, by iteration and parameter."""
+    """Returns the averages, by iteration and parameter."""
     first, later = layout()
     errors = [[torch.zeros(count) for count in COUNTS] for _ in range(world)]
     averages = []
@@ -189,7 +189,7 @@ def main(directory, world, *hooks):
     for rank in range(world):
         write(f"{directory}/gradients.{rank}", [g for step in gradients_of(rank) for g in step])
         child = os.fork()
-        if child == 0:  # all children use one import of PyTorch
+        if child == 0:  # a fork, so that all children use one import of PyTorch
             try:
                 run_rank(directory, rank, world, torchs)
                 os._exit(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/mnist on the shipped digits: it learns them, goes on from its checkpoints, and leaves when it is asked to."""
+"""Tests examples/mnist on the shipped digits: it learns them, goes on from its checkpoints, and stops on request."""
 import os
 import re
 import signal

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel's modes. The same trainings by ours and by PyTorch's (gloo) end with the same parameters,
-buffers and gradients on each rank (docs/ddp.md: float64 to 1e-12, float32 to 1e-5 per tensor)."""
+"""Tests DistributedDataParallel's modes. The same trainings by our and PyTorch's DDP (gloo) end with the same
+parameters, buffers and gradients on each rank (docs/ddp.md: float64 to 1e-12, float32 to 1e-5 per tensor)."""
 import array
 import itertools
 import math

@@ -54,17 +54,17 @@ class Case:
                  momentum=0.9, static=False, **ddp):
         self.accumulate, self.one_batch, self.zero_every = accumulate, one_batch, zero_every
         self.use, self.ignored, self.join, self.momentum, self.ddp = use, ignored, join, momentum, ddp
-        self.static = static or ddp.get("static_graph", False)  # also if PyTorch's DDP isn't told so
+        self.static = static or ddp.get("static_graph", False)  # also if PyTorch's DDP doesn't get the option
 
     def iterations(self, world):
-        """[(number of the step, ranks that take part)]"""
+        """Returns [(number of the step, ranks that take part)] of all iterations."""
         if self.join is None:
             return [(step, range(world)) for step in range(NUM_STEPS)]
         return [(50 * epoch + step, [r for r in range(world) if step < counts[r]])
                 for epoch, counts in enumerate(JOIN_STEPS) for step in range(max(counts[:world]))]
 
     def unused(self, net, world):
-        """The indices of the parameters that no rank uses, by iteration. Static: those of the first one."""
+        """Yields for each iteration the indices of parameters that no rank uses. Static: always the first one's."""
         iterations = self.iterations(world)
         for number, ranks in iterations[:1] * len(iterations) if self.static else iterations:
             used = {PARTS.get(letter) for rank in ranks for part in range(self.accumulate)
@@ -73,7 +73,7 @@ class Case:
                    if name[0] in "abc" and name[1] == "." and name[0] not in used]
 
     def scales(self, world):
-        """The factor of averages over all ranks, by iteration."""
+        """Returns, by iteration, the factor of averages over all ranks."""
         effective = self.join is not None and not self.join.get("divide_by_initial_world_size", True)
         return [world / len(ranks) if effective else 1 for _, ranks in self.iterations(world)]
 
@@ -102,8 +102,8 @@ CASES = {
     "big_batch": Case(accumulate=3, one_batch=True, use=lambda s, p, r: "abc"),
     "join": Case(join={}),
     "join_own_buffers": Case(join={}, forward_sync_buffers=False),
-    # In PyTorch a rank that ran out sends, from its second step on, the parameters that others used in earlier steps.
-    # So a parameter that nobody uses any more gets a gradient of zeros. Without momentum that equals none.
+    # In PyTorch a rank without inputs sends, from its second such step on, the parameters that others used earlier.
+    # So a parameter that no rank uses any more gets a gradient of zeros. Without momentum this equals no gradient.
     "join_unused": Case(join={}, find_unused_parameters=True, use=varying, momentum=0),
     # PyTorch's static_graph doesn't allow ranks without inputs in the first iteration either.
     "join_static": Case(join={}, static=True, find_unused_parameters=True, use=fixed),
@@ -201,7 +201,7 @@ def main(out, *names):
         for dtype in ("float64", "float32"):
             run_case(CASES[name], rank, getattr(torch, dtype), f"{out}.{name}.{dtype}.{rank}")
     dist.barrier()
-    os._exit(0)  # an orderly end may abort after collectives that join() dropped when it threw
+    os._exit(0)  # a normal exit may abort, because join() dropped collectives when it threw
 
 
 if __name__ == "__main__":

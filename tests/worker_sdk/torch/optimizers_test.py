@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlatOptimizer and clipping against torch.optim and clip_grad_norm_ on the same gradients: float64 to 1e-12,
-float32 to 1e-5 per tensor; GradScaler against torch.amp's. Runs on PyTorch's Python."""
+"""Tests FlatOptimizer and clipping against torch.optim and clip_grad_norm_ on the same gradients: float64 to 1e-12,
+float32 to 1e-5 per tensor. Tests GradScaler against torch.amp's. Runs on PyTorch's Python."""
 import itertools
 import os
 import subprocess
@@ -46,11 +46,11 @@ def dtypes_of(dtype):
 
 
 def make_inputs(seed):
-    """Initial values, and for each step and parameter a gradient or None. All are numbers that float32 can hold."""
+    """Returns initial values, and for each step and parameter a gradient or None. float32 can hold all numbers."""
     generator = torch.Generator().manual_seed(seed)
     draw = lambda shape: torch.randn(shape, generator=generator).double()  # noqa: E731
     initial = [draw(shape) for shape in SHAPES]
-    # One parameter gets its first gradient late, another one only now and then.
+    # One parameter gets its first gradient late, another one gets gradients only in some steps.
     has = lambda step, i: not (i == 2 and step < 2 or i == 4 and step % 3 == 1)  # noqa: E731
     return initial, [[draw(shape) if has(step, i) else None for i, shape in enumerate(SHAPES)]
                      for step in range(NUM_STEPS)]
@@ -80,7 +80,7 @@ def group_settings(settings, group):
 
 
 def train_with_pytorch(dtype, rule, settings, initial, gradients):
-    """The worker's output, made by torch.optim: names and tensors."""
+    """Returns the output that the worker must have, made by torch.optim: names and tensors."""
     parameters = [torch.nn.Parameter(v.to(d, copy=True)) for v, d in zip(initial, dtypes_of(dtype))]
     groups = [{"params": [p for p in parameters if (p.dim() == 1) == bool(g)], **group_settings(settings, g)}
               for g in (0, 1)]
@@ -99,7 +99,7 @@ def train_with_pytorch(dtype, rule, settings, initial, gradients):
 
 
 def autocast_results(dtype, p):
-    """The results of run_autocast_case(), made by PyTorch. The parameters get their gradients."""
+    """Returns the results that run_autocast_case() must have, made by PyTorch. Sets the parameters' gradients."""
     torch.set_num_threads(1)
     for parameter in p[:5]:
         parameter.requires_grad_(True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ddp_worker.cc's `equality` in Python: the same net, data, order and optimiser under PyTorch's DDP.
+"""Does the same as ddp_worker.cc's `equality`, with the same net, data, order and optimiser, by PyTorch's DDP.
 
     pytorch_twin.py DTYPES ACCUMULATE WEIGHTS DATA_DIR OUT  one rank; writes OUT.<dtype>.<rank>
     pytorch_twin.py --make-weights FILE                     initial state; prints names and counts

@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 class PyTorch:
-    """The process of pytorch_forks.py. get() returns the only one."""
+    """The process of pytorch_forks.py. get() returns the single instance."""
 
     def __init__(self):
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -66,7 +66,7 @@ class PyTorch:
         return self._answer(timeout)
 
     def serve(self, address):
-        """Starts a store there. Returns its port."""
+        """Starts a store at `address`. Returns its port."""
         return self._ask(60, serve=address)["port"]
 
     def run(self, argv, environments, timeout):
@@ -147,7 +147,7 @@ class Job:
                                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
 
     def wait(self, timeout=60):
-        """Exit status and output of each rank. It kills all ranks when the time is over."""
+        """Returns exit status and output of each rank. Kills all ranks at the timeout."""
         try:
             outputs = [process.communicate(timeout=timeout)[0] for process in self.processes]
         except subprocess.TimeoutExpired:
@@ -159,14 +159,14 @@ class Job:
 
 
 def run(server, world, argv, hosts=(Local,), round_number=1, timeout=60):
-    """The outputs, by rank, of a job that must succeed."""
+    """Runs a job, which must succeed. Returns the outputs by rank."""
     codes, outputs = Job(server, world, argv, hosts, round_number).wait(timeout)
     assert codes == [0] * world, f"{argv}: exit status {codes}\n" + "\n".join(outputs)
     return outputs
 
 
 class RanksTest(unittest.TestCase):
-    """Tests whose ranks meet at one server, each job in a round of its own. `directory` is the class's own."""
+    """A base of tests whose ranks meet at one server, each job in its own round. `directory` belongs to the class."""
     server = directory = None
     _rounds = itertools.count(1)
 
@@ -188,7 +188,7 @@ class RanksTest(unittest.TestCase):
 
     @classmethod
     def run_pytorch(cls, world, argv, timeout=120):
-        """The outputs, by rank, of a Python program that must succeed."""
+        """Runs a Python program on `world` ranks, which must succeed. Returns the outputs by rank."""
         number = next(cls._rounds)
         return PyTorch.get().run(argv, [environment(cls.server, world, rank, 1, number) for rank in range(world)],
                                  timeout)

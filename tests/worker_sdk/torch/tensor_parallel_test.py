@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor parallelism on 1, 2 and 4 real ranks. tensor_parallel_worker.cc has the checks."""
+"""Tests tensor parallelism on 1, 2 and 4 real ranks. tensor_parallel_worker.cc has the checks."""
 import os
 import re
 import time

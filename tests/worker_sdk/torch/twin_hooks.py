@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communication hooks for modes_twin.py, in PyTorch's DDP. Some are its own (fp16_pytorch, bf16_pytorch, PowerSGD). The
 others follow docs/internals/compression.md as a DDP hook, with our buckets (fp16, bf16, int8, top-k). PyTorch has
-the model in one bucket. If no rank uses a parameter, the hook's effect on it is taken back; PyTorch would lose it."""
+the model in one bucket. If no rank uses a parameter, the hook's effect on it is undone; PyTorch would lose it."""
 import math
 
 import torch
@@ -14,7 +14,7 @@ HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def read_plans(path):
-    """Our buckets: those of the first iteration, and those of the others."""
+    """Returns our buckets: those of the first iteration, and those of the others."""
     with open(path) as f:
         first, later = f.read().strip().split("\n\n")
     return [[[int(i) for i in line.split()] for line in plan.splitlines()] for plan in (first, later)]
@@ -39,7 +39,7 @@ class TwinHook:
             self.errors = [[torch.zeros(p.numel()) for p in self.parameters] for _ in range(dist.get_world_size())]
 
     def read_qs(self, path, max_rank):
-        """The first Qs by parameter. Our file has them transposed, one after the other."""
+        """Returns the first Qs by parameter. Our file has them transposed, one after the other."""
         with open(path, "rb") as f:
             values = torch.frombuffer(bytearray(f.read()), dtype=torch.float32)
         qs, begin = {}, 0
@@ -68,13 +68,13 @@ class TwinHook:
         return done
 
     def places(self, bucket):
-        """[(parameter's index, its part of the bucket)], in the bucket's order."""
+        """Returns [(parameter's index, its part of the bucket)], in the bucket's order."""
         return [(self.index[id(p)], g) for p, g in zip(bucket.parameters(), bucket.gradients())]
 
     def power_sgd(self, bucket):
         state, places = self.state, self.places(bucket)
         if state.iter >= state.start_powerSGD_iter and not state.q_memory_dict:
-            by_shape = {}  # the order in which PyTorch lays them out
+            by_shape = {}  # PyTorch lays them out in this order
             for i, _ in places:
                 if i in self.qs:
                     by_shape.setdefault(self.parameters[i].shape, []).append(self.qs[i].flatten())
@@ -91,7 +91,7 @@ class TwinHook:
                 gradient.zero_()
 
     def by_definition(self, bucket):
-        """Each rank gets the gradients of all ranks, and does the work of all."""
+        """Averages by the definition: each rank gathers the gradients of all ranks, and does the work of all."""
         everyones = [torch.empty_like(bucket.buffer()) for _ in range(dist.get_world_size())]
         dist.all_gather(everyones, bucket.buffer())
         places = self.places(bucket)

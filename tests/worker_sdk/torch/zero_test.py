@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DdpOptions::zero and ShardedOptimizer on real ranks. They have the results of plain DDP with FlatOptimizer, with less
-memory (docs/zero.md)."""
+"""Tests DdpOptions::zero and ShardedOptimizer on real ranks. They have the results of plain DDP with FlatOptimizer,
+with less memory (docs/zero.md)."""
 import array
 import itertools
 import math

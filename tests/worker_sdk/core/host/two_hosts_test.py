@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""2 × 2 ranks of the host communicator on two hosts: network namespaces without a shared /dev/shm."""
+"""Tests 2 × 2 ranks of the host communicator on two hosts: network namespaces without a shared /dev/shm."""
 import os
 import random
 import subprocess
@@ -49,7 +49,7 @@ class TwoHostsTest(unittest.TestCase):
                 with Ranks(hosts, "check", layout) as first, Ranks(hosts, "check", layout) as second:
                     outputs = first.outputs() + second.outputs()
                 self.assertTrue(outputs[0].startswith("ok "), outputs)
-                self.assertEqual(set(outputs), {outputs[0]})  # the outputs of all ranks in both runs are alike
+                self.assertEqual(set(outputs), {outputs[0]})  # the outputs of all ranks in both runs are equal
 
     def test_a_rank_killed_on_one_host_is_named_on_both(self):
         with netns.Hosts(2) as hosts:

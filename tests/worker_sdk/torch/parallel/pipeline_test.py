@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pipeline on 1 to 4 real ranks. pipeline_worker.cc has the checks."""
+"""Tests Pipeline on 1 to 4 real ranks. pipeline_worker.cc has the checks."""
 import os
 import sys
 import time
