@@ -57,8 +57,8 @@ TEST_CASE(
   script.submit("later", 1, "1");
   CHECK(script.state("later") == "running on n1");  // "never" holds nothing
   CHECK(script.queue.waits_for(*script.queue.find("never")) ==
-        "waits for 3 nodes of alice with 4 slots free; there are 2 that are large enough, were "
-        "they free");
+        "waits for 3 nodes of alice with 4 slots free; only 2 nodes here could ever "
+        "have so many");
 }
 
 TEST_CASE("GangQueue: a gang holds the nodes of its user alone") {
