@@ -333,11 +333,14 @@ void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t ro
   WorkerError left = read_error(round, failure.local_rank);
   if (failure.note.empty()) failure.note = std::move(left.message);
   if (failure.note.empty()) failure.note = pids_note(failure);
-  if (failure.note.empty()) failure.note = last_exception(failure.traceback);
-  if (!left.traceback.empty()) failure.traceback = std::move(left.traceback);
+  if (failure.note.empty() && !failure.traceback.empty()) {
+    failure.note = concat("its last exception: ", last_exception(failure.traceback));
+  }
+  const bool has_file = !left.traceback.empty();
+  if (has_file) failure.traceback = std::move(left.traceback);
   failure.error_fields = std::move(left.fields);
   if (log_directory_.empty()) return;
-  if (!failure.traceback.empty()) failure.error_file = error_file(round, failure.local_rank);
+  if (has_file) failure.error_file = error_file(round, failure.local_rank);
   const std::function<Paths()> look = [directory = log_directory_, rank = failure.local_rank] {
     return log_files(directory, rank);
   };

@@ -29,6 +29,8 @@
 namespace ddprun::agent {
 namespace {
 
+constexpr int kUncaughtException = 1;  // Python's exit code after one
+
 // Whether an error of exec or chdir lasts until somebody repairs the node or the command line.
 bool is_lasting(int error_number) {
   constexpr std::array kLasting = {ENOENT, ENOTDIR, EACCES, EPERM, ENOEXEC, ELOOP, E2BIG};
@@ -519,6 +521,9 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
   } else {
     failure.exit_code = WEXITSTATUS(wait_status);
     failure.note = hint(worker, failure.last_lines);
+    if (failure.exit_code == kUncaughtException && worker.output) {
+      failure.traceback = worker.output->hidden_traceback();
+    }
   }
   fail(worker, std::move(failure), at);
 }
@@ -531,10 +536,7 @@ membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) cons
   failure.host = host_name();
   failure.pid = worker.pid;
   if (const auto& why = worker.why_cold) failure.start = why->empty() ? "warm" : "cold: " + *why;
-  if (worker.output) {
-    failure.last_lines = worker.output->last_lines();
-    failure.traceback = worker.output->hidden_traceback();
-  }
+  if (worker.output) failure.last_lines = worker.output->last_lines();
   return failure;
 }
 
@@ -657,7 +659,8 @@ void WorkerGroup::Impl::finish_when_empty() {
   if (finished_ || empty_wait_) return;
   if (!options_.cgroup || options_.cgroup->is_empty()) return finish();
   options_.cgroup->kill();
-  empty_wait_ = EmptyWait::start(io_, options_.cgroup, Deadline(*kill_at_ + options_.kill_limit),
+  const auto killed_at = std::min(Clock::now(), *kill_at_);
+  empty_wait_ = EmptyWait::start(io_, options_.cgroup, Deadline(killed_at + options_.kill_limit),
                                  [weak = weak_from_this()](bool is_empty) {
                                    const auto impl = weak.lock();
                                    if (!impl || impl->closed_ || impl->finished_) return;

@@ -97,6 +97,7 @@ void WorkerTalk::go_on(std::uint64_t round, RankNumbers ranks) {
   round_ = round;
   ranks_ = std::move(ranks);
   first_steps_.clear();
+  if (gpu_errors_) gpu_errors_->begin_round();
   details_.go_on(round);
 }
 

@@ -115,7 +115,7 @@ class WorkerTalk {
   std::map<int, FirstStep> first_steps_;   // by local rank, as they are reported
   std::map<int, std::string> frameworks_;  // the same
   FailureDetails details_;
-  std::shared_ptr<GpuErrorLog> gpu_errors_;  // null: none can be read. Second owner: its wait
+  std::shared_ptr<GpuErrorLog> gpu_errors_;  // null: the kernel's log can't be read
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;
   std::string observer_;  // its folder, beside the socket; empty: programs are not observed

@@ -2,8 +2,11 @@
 #include "agent/gpu/gpu_error_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -19,6 +22,7 @@ namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kMostKept = 3;  // for the report
+const dev_t kKernelLog = makedev(1, 11);
 constexpr int kMostTold = 8;          // in a round: a broken GPU may write hundreds
 constexpr std::size_t kMaxRecordBytes = 8192;
 
@@ -37,12 +41,18 @@ std::string_view advice(int xid) {
 }  // namespace
 
 std::shared_ptr<GpuErrorLog> GpuErrorLog::open(boost::asio::io_context& io,
-                                               std::function<void(const std::string&)> tell,
-                                               const std::string& file) {
+                                               std::function<void(const std::string&)> tell) {
   if (!may_have_gpus()) return nullptr;
-  UniqueFd log(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!log) return nullptr;
+  UniqueFd log(::open("/dev/kmsg", O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  // A container may have a link to its console in this place, whose input isn't ours.
+  struct stat found {};
+  if (!log || ::fstat(log.get(), &found) != 0 || found.st_rdev != kKernelLog) return nullptr;
   ::lseek(log.get(), 0, SEEK_END);
+  return watch(io, std::move(log), std::move(tell));
+}
+
+std::shared_ptr<GpuErrorLog> GpuErrorLog::watch(boost::asio::io_context& io, UniqueFd log,
+                                                std::function<void(const std::string&)> tell) {
   std::shared_ptr<GpuErrorLog> opened(new GpuErrorLog(io, std::move(log), std::move(tell)));
   opened->wait();
   return opened;
@@ -53,7 +63,9 @@ GpuErrorLog::GpuErrorLog(boost::asio::io_context& io, UniqueFd log,
     : log_(io, log.release()), tell_(std::move(tell)) {}
 
 void GpuErrorLog::wait() {
-  when_readable(log_, [self = shared_from_this()] {
+  when_readable(log_, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
     self->read_new();
     self->wait();
   });
@@ -61,8 +73,8 @@ void GpuErrorLog::wait() {
 
 void GpuErrorLog::begin_round() {
   read_new();
-  latest_.clear();
-  num_told_ = 0;
+  kept_.clear();
+  num_seen_ = 0;
 }
 
 void GpuErrorLog::read_new() {
@@ -73,12 +85,16 @@ void GpuErrorLog::read_new() {
     if (size <= 0) return;
     auto error = parse_gpu_error({record.data(), static_cast<std::size_t>(size)});
     if (!error) continue;
-    if (num_told_++ < kMostTold) {
+    if (num_seen_++ < kMostTold) {
       tell_(concat("GPU ", error->device, ": Xid ", error->xid, ": ", error->text,
                    advice(error->xid)));
     }
-    latest_.push_back({std::move(*error), Clock::now()});
-    if (latest_.size() > kMostKept) latest_.pop_front();
+    kept_.push_back({std::move(*error), Clock::now()});
+    if (kept_.size() <= kMostKept) continue;
+    // After a GPU broke, many errors of the programs on it follow.
+    const auto other = std::ranges::find_if(
+        kept_, [](const Seen& seen) { return fault_of(seen.error.xid) != GpuFault::kHardware; });
+    kept_.erase(other != kept_.end() ? other : kept_.begin());
   }
 }
 
@@ -90,7 +106,9 @@ std::string GpuErrorLog::of_round() {
                   std::round(seconds * 10) / 10, " s ago: ", seen.error.text,
                   advice(seen.error.xid));
   };
-  return listed(latest_, "; ", text_of);
+  const int num_others = num_seen_ - static_cast<int>(kept_.size());
+  return concat(listed(kept_, "; ", text_of),
+                num_others > 0 ? concat("; and ", num_others, " more in the kernel's log") : "");
 }
 
 }  // namespace ddprun::agent

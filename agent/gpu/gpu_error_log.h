@@ -19,17 +19,18 @@ namespace ddprun::agent {
 class GpuErrorLog : public std::enable_shared_from_this<GpuErrorLog> {
  public:
   // Calls `tell` with a line about each error from now on, a few in each round. nullptr: no NVIDIA
-  // driver is loaded, or this user may not read the kernel's log (kernel.dmesg_restrict). `file`:
-  // the log, of records as /dev/kmsg has them.
+  // driver is loaded, or this user may not read the kernel's log (kernel.dmesg_restrict).
   static std::shared_ptr<GpuErrorLog> open(boost::asio::io_context& io,
-                                           std::function<void(const std::string&)> tell,
-                                           const std::string& file = "/dev/kmsg");
+                                           std::function<void(const std::string&)> tell);
+  // The same for a log that is open. Each read of it returns a record, as one of /dev/kmsg does.
+  static std::shared_ptr<GpuErrorLog> watch(boost::asio::io_context& io, UniqueFd log,
+                                            std::function<void(const std::string&)> tell);
 
   // Forgets the errors of the round before.
   void begin_round();
 
-  // The round's latest errors, also those that were written just now: "Xid 79 on GPU 0000:3b:00,
-  // 0.8 s ago: …"; empty: there was none.
+  // Returns the round's errors, also those that were written just now: "Xid 79 on GPU 0000:3b:00,
+  // 0.8 s ago: …". Of many it keeps the latest, first of all those of broken hardware. Empty: none.
   std::string of_round();
 
  private:
@@ -45,8 +46,8 @@ class GpuErrorLog : public std::enable_shared_from_this<GpuErrorLog> {
 
   boost::asio::posix::stream_descriptor log_;
   const std::function<void(const std::string&)> tell_;
-  std::deque<Seen> latest_;  // of the round, oldest first
-  int num_told_ = 0;         // in the round
+  std::deque<Seen> kept_;  // of the round, oldest first
+  int num_seen_ = 0;       // in the round
 };
 
 }  // namespace ddprun::agent

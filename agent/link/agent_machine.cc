@@ -437,7 +437,8 @@ void AgentMachine::hear(const membership::Inspect& inspect) {
 
 void AgentMachine::hear(const HangVerdict& verdict) {
   if (verdict.round != round_ || workers_ == Workers::kNone) return;
-  hang_ = {verdict.text, now_};
+  const bool goes_on = hang_ && verdict.text.starts_with("still: ");
+  if (!goes_on) hang_ = {verdict.text, now_};
   tell(LogLevel::kWarning, verdict.text);
   for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);
 }
@@ -604,7 +605,10 @@ void AgentMachine::on(const agent_event::StepsTimed& event) {
   if (event.round != round_) return;
   if (!steps_ || steps_->round != round_) steps_ = StepTimes{round_, {}, {}};
   if (!event.ranks.empty()) steps_->ranks = event.ranks;
-  if (event.training) steps_->training = event.training;
+  if (event.training) {
+    if (steps_->training && event.training->step > steps_->training->step) hang_.reset();
+    steps_->training = event.training;
+  }
   mention(event.round, event);
 }
 

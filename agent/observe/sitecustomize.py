@@ -373,7 +373,11 @@ class _Finder:
 def _gloo_states():
     """Those of gloo's threads, as in /proc/PID/stat."""
     found = []
-    for thread in os.listdir("/proc/self/task"):
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:  # no descriptor is left
+        return found
+    for thread in threads:
         try:
             with open("/proc/self/task/%s/stat" % thread, "rb") as file:
                 _, is_gloo, rest = file.read().partition(_GLOO_THREAD)

@@ -14,6 +14,7 @@
 #include "common/exit_codes.h"
 #include "common/json.h"
 #include "common/json_at.h"
+#include "common/stop_limits.h"
 #include "common/text.h"
 #include "common/written_json.h"
 #include "ctl/submit/ddprun_command.h"
@@ -27,8 +28,8 @@ namespace {
 
 constexpr char kContainer[] = "ddprun";
 constexpr int kRetryableCode = static_cast<int>(ExitCode::kRetryable);
-// ddprun's notice of 60 s, its 30 s from SIGTERM to SIGKILL, and 30 s more.
-constexpr int kGraceSeconds = 120;
+// ddprun's notice of 60 s, its 30 s from SIGTERM to SIGKILL, and the time for killed processes.
+constexpr int kGraceSeconds = 60 + 30 + static_cast<int>(kDdprunGoneMargin.count());
 
 // Escapes "$": the kubelet replaces "$(NAME)" by a variable's value, and "$$" by "$".
 std::string literal(const std::string& text) {

@@ -36,7 +36,7 @@ class BatchWriter {
   virtual void commit(const Batch& batch) = 0;
   // Does the same as commit(), for a batch that may take long. Between its parts it calls `others`,
   // which may pass a batch of other rows to `commit_now`: that one is kept before this one is.
-  // `commit_now` returns false if it can't take it now.
+  // `commit_now` returns false if it can't take it now. Only a shared journal calls this.
   using CommitNow = std::function<bool(const Batch& batch)>;
   using Others = std::function<void(const CommitNow& commit_now)>;
   virtual void commit_in_parts(const Batch& batch, const Others&) { commit(batch); }

@@ -113,7 +113,7 @@ void Blame::keep_out(const Join& join, const ConnectionFacts& facts, Actions& ou
     if (forgotten != mine_.excluded.end()) mine_.excluded.erase(forgotten);
   }
   mine_.excluded[key] = kUnfit + join.unfit;
-  log(out, job_, LogLevel::kWarning, concat(key, " is kept out: ", mine_.excluded[key]));
+  log(out, job_, LogLevel::kWarning, concat(key, " is kept out: ", mine_.excluded[key]), true);
 }
 
 // ---- warnings ----

@@ -103,7 +103,7 @@ bool Job::newcomer(ConnectionId connection, const ConnectionFacts& facts, const 
   log(out, state_, LogLevel::kInfo,
       concat(describe(node), " joined with ", counted(join.num_workers, "worker")));
   if (!warning.empty()) {
-    log(out, state_, LogLevel::kWarning, warning);
+    log(out, state_, LogLevel::kWarning, warning, true);
     roster_.tell(node, Waiting{0, 0, warning, false}, out);
   }
   const auto other = roster_.take_rank_wish(node);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/output/last_exception.h"
 #include "agent/worker_output.h"
 
 #include "tests/support/catch.h"
@@ -52,6 +53,22 @@ TEST_CASE("OutputTail: a stack of LibTorch does not push out what was wrong") {
   tail.feed(1, batch);
   CHECK(tail.lines() == Lines{"  what():  the sizes don't fit", "frame #0: f() (0x1 in libc10)",
                               "(frames of the stack left out: 99)", "Aborted"});
+}
+
+TEST_CASE("last_traceback: the last one, also in torch.distributed's form, or its exception alone") {
+  const Lines lines{"Traceback (most recent call last):", "  File \"a.py\"", "KeyError: 'a'", "goes on",
+                    "[rank1]: Traceback (most recent call last):", "[rank1]:   File \"b.py\"",
+                    "[rank1]: ValueError: b", "leaked"};
+  CHECK(last_traceback(lines) == Lines(lines.begin() + 4, lines.end() - 1));
+  CHECK(last_traceback({"  File \"a.py\"", "KeyError: 'a'"}) == Lines{"KeyError: 'a'"});
+  CHECK(last_traceback({"all is well"}).empty());
+  Lines deep{"Traceback (most recent call last):"};
+  for (int i = 0; i < 60; ++i) deep.push_back("  line " + std::to_string(i));
+  deep.push_back("RecursionError: deep");
+  const Lines cut = last_traceback(deep);
+  REQUIRE(cut.size() == kMaxTracebackLines);
+  CHECK(cut.front() == deep.front());
+  CHECK(cut.back() == deep.back());
 }
 
 TEST_CASE("OutputTail: the streams' unfinished lines don't mix") {

@@ -256,14 +256,15 @@ class Output(harness.Case):
     def test_an_exception_that_later_output_hides_is_in_the_report(self):
         # As LibTorch's bindings do, it writes more lines at Python's end.
         script = "import atexit, sys\natexit.register(lambda: sys.stderr.write('leaked\\n' * 30))\nraise ValueError('bad sample in shard 7')"
-        done = self.ddprun("--standalone", sys.executable, "-c", script, code=1)
-        self.assertIn("\n  note      ValueError: bad sample in shard 7\n", done.stderr)
+        done = self.ddprun("--standalone", f"--log-dir={self.scratch()}", "-t3", sys.executable, "-c", script, code=1)
+        self.assertIn("\n  note      its last exception: ValueError: bad sample in shard 7\n", done.stderr)
+        self.assertNotIn("\n  file  ", done.stderr)  # the program left no error file
         self.assertRegex(done.stderr, r"  traceback of its last exception:\n    \| Traceback .*\n(    \| .*\n)+    \| ValueError: bad")
 
     def test_a_log_directory_alone_has_error_files_only_and_that_is_said(self):
-        said = "with -t 3 or -r 3 the workers' output, too"
+        said = "-t 3 or -r 3 adds the workers' output"
         flag = f"--log-dir={self.scratch()}"
-        self.assertIn(f"{flag} has error files only: {said}", self.ddprun("--standalone", flag, "true", code=0).stderr)
+        self.assertIn(f"{flag} holds only error files; {said}", self.ddprun("--standalone", flag, "true", code=0).stderr)
         self.assertNotIn(said, self.ddprun("--standalone", flag, "-t3", "true", code=0).stderr)
 
     def test_a_disk_that_is_full_before_the_start_is_refused(self):

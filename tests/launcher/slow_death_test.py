@@ -42,6 +42,7 @@ class SlowDeath(harness.Case):
                          "/bin/sh", "-c", WORKER, MEET=meet)
         harness.wait_until(lambda: os.path.exists(f"{meet}/pid"), "rank 1 runs")
         pid = int(self.read(f"{meet}/pid"))
+        harness.wait_until(lambda: self.read(f"/proc/{pid}/cmdline").startswith("sleep"), "it has become sleep")
         freezer = self.freeze(pid)
         self.write(meet, "fail", "")
         begun = time.monotonic()

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/gpu/gpu_error.h"
 
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/gpu/gpu_error_log.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::agent;
@@ -27,4 +32,30 @@ TEST_CASE("GpuError: other records are none, cut ones neither") {
     CAPTURE(record);
     CHECK_FALSE(parse_gpu_error(record));
   }
+}
+
+TEST_CASE("GpuErrorLog: tells a few errors of a round, and keeps those of broken hardware") {
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+  const ddprun::UniqueFd kernel(ends[1]);
+  const auto write = [&](int xid) {
+    const std::string record = "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): " + std::to_string(xid) + ", bad";
+    REQUIRE(::send(kernel.get(), record.data(), record.size(), 0) > 0);
+  };
+  boost::asio::io_context io;
+  std::vector<std::string> told;
+  const auto log = GpuErrorLog::watch(io, ddprun::UniqueFd(ends[0]),
+                                      [&](const std::string& line) { told.push_back(line); });
+  CHECK(log->of_round().empty());
+  write(79);
+  io.run_one();  // as soon as it is written
+  REQUIRE(told.size() == 1);
+  CHECK_THAT(told[0], StartsWith("GPU 0000:3b:00: Xid 79: bad (the GPU's fault"));
+  for (int i = 0; i < 20; ++i) write(45);
+  const std::string of_round = log->of_round();
+  CHECK(told.size() == 8);
+  CHECK_THAT(of_round, StartsWith("Xid 79 on GPU 0000:3b:00, ") &&
+                           EndsWith("; and 18 more in the kernel's log"));
+  log->begin_round();
+  CHECK(log->of_round().empty());
 }
