@@ -24,9 +24,10 @@ std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const std::vector<Addre
   return endpoints;
 }
 
-// Connects to the first of `targets`, which must not be empty, that takes the connection. Then
-// calls done(error) with the last target's error. asio::async_connect() isn't used, since it opens
-// sockets that children inherit. While a child lived, the peer would not notice this process' end.
+// Connects to the first of `targets` that takes the connection; there must be at least one. Then
+// calls done(error) with the error of the last one tried. asio::async_connect() isn't used, since
+// it opens sockets that children inherit. While a child lived, the peer would not notice this
+// process' end.
 template <typename Done>
 void connect_to_first(boost::asio::ip::tcp::socket& socket,
                       std::vector<boost::asio::ip::tcp::endpoint> targets, Done done,

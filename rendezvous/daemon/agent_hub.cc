@@ -100,7 +100,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
   frames->start(std::move(handlers));
 }
 
-// Sends a second pong with this machine's clock, so that agents learn the difference to theirs
+// Sends a second pong with this machine's clock, so that agents learn how far theirs is from it
 // (docs/internals/rendezvous.md).
 void AgentHub::tell_time(ConnectionId id, std::string_view ping) {
   const auto found = agents_.find(id);
@@ -195,7 +195,7 @@ void AgentHub::drop_stores_of_finished() {
   }
 }
 
-// Does as settle(), for the stores.
+// Does the same as settle(), for the stores.
 void AgentHub::keep_stores() {
   auto marks = stores_.take_marks();
   journal::Batch changes = stores_.take_changes();

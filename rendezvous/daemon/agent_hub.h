@@ -35,7 +35,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     std::chrono::milliseconds join_timeout{10'000};  // from upgrade to Join
     // The limits of proxied stores. in_all.connections is the limit of agents, too.
     StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
-    bool asks_kernel = false;  // no token and TLS: the kernel identifies users on loopback
+    bool asks_kernel = false;  // without token and TLS: the kernel identifies users on loopback
     bool quiet = false;        // the machine logs at debug level: agents report to their users
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::RoundOver&)> round_over;

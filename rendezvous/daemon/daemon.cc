@@ -417,7 +417,7 @@ class Daemon::Impl {
     const std::string_view path = path_of(request.target);
     ++counts_.pages;
     if (path == kHealthPath) {
-      // With a token the mark isn't shown, since it would allow to guess the job's name.
+      // With a token the mark isn't shown, since it would help to guess the job's name.
       const bool has_mark = !options_.embedded_for.empty() && !security_.token;
       const std::string mark =
           has_mark ? concat("\",\"job_mark\":\"", job_mark(options_.embedded_for)) : "";
@@ -437,7 +437,7 @@ class Daemon::Impl {
       return answer(HttpSession::Page{"text/html; charset=utf-8", std::string(kStatusPage), 200,
                                       std::string(kStatusPagePolicy)});
     }
-    // This doesn't wait for the journal: nobody decides by it.
+    // This doesn't wait for the journal, since nothing follows from it.
     if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_to_json(status(1))});
     if (path == kMetricsPath) {
       const metrics::Format format = metrics::choose_format(request.accept);

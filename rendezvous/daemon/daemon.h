@@ -44,7 +44,7 @@ struct DaemonOptions {
   bool has_gangs = false;                                // a queue for standing agents (gang_hub.h)
   std::chrono::milliseconds keep_finished{0};            // GET /v1/jobs shows ended jobs so long
   std::chrono::milliseconds reconnect_grace{150};        // from connection lost to agent lost
-  std::chrono::milliseconds handshake_timeout{10'000};   // for the request; from upgrade to Join
+  std::chrono::milliseconds handshake_timeout{10'000};   // from accept to request, upgrade to Join
   std::chrono::milliseconds newcomer_timeout{20'000};    // from accept to Join, or to the page sent
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
   // The limits of connections that have not said who they are: in all, and of one address
@@ -105,7 +105,7 @@ class Daemon {
   // standby answers agents, and all pages but probes, /metrics and /v1/status, with 503 and
   // kStandbyHeader. It has no store. lead() goes on with the jobs of `kept`. stand_by() ends every
   // connection of agents, and forgets the jobs. `leader` is the present leader's HOST:PORT; empty:
-  // not known. A standby calls stand_by() again when another one leads.
+  // not known. stand_by() is called again on a standby when another one leads.
   void lead(KeptJobs kept);
   void stand_by(const std::string& leader);
   // Sets, for /readyz and /v1/status, why etcd does not answer; empty: it does.
@@ -142,7 +142,7 @@ class Daemon {
 // resolver without a limit.
 std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint);
 
-// Does as bind_endpoint(), but with known addresses: no look-up, no wait.
+// Does the same as bind_endpoint(), but with known addresses: no look-up, no wait.
 std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
                                      const std::vector<SocketAddress>& addresses);
 
@@ -153,9 +153,9 @@ std::vector<UniqueFd> bind_everywhere(std::uint16_t port);
 // have different marks.
 std::string job_mark(const std::string& job_id);
 
-// Asks `addresses` for GET /healthz until one answers as a rendezvous, or until `timeout`. Returns
-// the job's mark if a ddprun answers. Empty: it is a ddprund, or it has a token. nullopt: none
-// answers. Blocking.
+// Asks `addresses` for GET /healthz until one answers as a rendezvous, for `timeout` at most.
+// Returns the job's mark if a ddprun answers. Empty: it is a ddprund, or it has a token. nullopt:
+// none answers. Blocking.
 std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addresses,
                                          std::chrono::milliseconds timeout);
 

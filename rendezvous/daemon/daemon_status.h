@@ -31,7 +31,7 @@ struct Gauge {
 // The role of a ddprund among several (docs/ha.md).
 struct RoleStatus {
   bool leads = false;
-  std::string leader;        // the present leader's HOST:PORT; empty: not known
+  std::string leader;        // on a standby: the leader's HOST:PORT; empty: not known
   std::string trouble = {};  // why etcd does not answer; empty: it does
 };
 
@@ -96,7 +96,7 @@ struct DaemonCounts {
   std::uint64_t jobs_succeeded = 0, jobs_failed = 0;
   std::uint64_t rounds = 0;                                               // begun rounds
   std::array<std::uint64_t, membership::kNumRoundEnds> round_ends{};      // index: RoundEnd
-  metrics::Histogram rendezvous{{0.1, 0.5, 1, 5, 10, 30, 60, 300, 600}};  // of each round, s
+  metrics::Histogram rendezvous{{0.1, 0.5, 1, 5, 10, 30, 60, 300, 600}};  // of rounds, in seconds
   FleetSeconds seconds;
 };
 
@@ -105,7 +105,7 @@ struct DaemonMetrics {
   DaemonCounts counts;
   metrics::ProcessUse process;
   std::map<std::string, std::size_t> jobs;  // by phase; empty on a standby
-  std::size_t waiting_nodes = 0;            // waiting for a round
+  std::size_t waiting_nodes = 0;            // for their job's next round
 };
 
 std::string metrics_to_text(const DaemonMetrics& all, metrics::Format format);

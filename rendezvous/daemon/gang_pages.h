@@ -34,7 +34,7 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
   // A request that waits for a job's output.
   struct Waiting {
     std::string gang;
-    std::optional<uid_t> user;  // over loopback, by the kernel
+    std::optional<uid_t> user;  // over loopback, as the kernel says
     HttpSession::Answer answer;
     std::vector<gangs::NodeOutput> output;       // by node, in the request's order
     std::map<std::uint64_t, std::size_t> asked;  // unanswered: request → index of output

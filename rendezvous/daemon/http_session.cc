@@ -15,7 +15,7 @@
 namespace ddprun::rendezvous {
 
 namespace {
-constexpr std::uint64_t kMaxBodyBytes = 1024;  // a body that isn't used
+constexpr std::uint64_t kMaxBodyBytes = 1024;  // of a body that isn't used
 constexpr char kAgentPath[] = "/v1/agent";
 constexpr char kNoBrowser[] =
     "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl open "

@@ -57,17 +57,17 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // of the request, and of the answer
     membership::FrameStream::Limits frames;
-    std::optional<uid_t> only_user{};              // over loopback other users get only probes
+    std::optional<uid_t> only_user{};              // others but root get only probes over loopback
     security::TlsContext tls;                      // clients without TLS get only probes; null: off
     bool is_tls = false;                           // the connection begins with TLS
     std::shared_ptr<const Secret> token;           // an upgrade needs its proof; null: none needed
-    std::shared_ptr<security::HttpDoor> door;      // all pages but probes need its proof
+    std::shared_ptr<security::HttpDoor> door;      // pages but probes need its proof; null: none
     std::shared_ptr<const Secret> scrape_token{};  // with door: a bearer token to GET pages
-    // On a standby returns the leader's HOST:PORT, or "" if not known; else nullopt. A standby
-    // answers all but probes, kStatusPath and kMetricsPath with 503.
+    // On a standby returns the leader's HOST:PORT, or "" if not known; else nullopt. May be empty:
+    // never a standby. A standby answers all but probes, kStatusPath and kMetricsPath with 503.
     std::function<std::optional<std::string>()> stands_by;
     bool takes_gangs = false;    // serves the path of Peer::kNode and the queue's pages
-    bool takes_uploads = false;  // takes bodies as large as a gang without a token
+    bool takes_uploads = false;  // without a token: takes bodies as large as a gang
     // Calls `answer` once, at once or later from the I/O context.
     std::function<void(const Request& request, Answer answer)> page;
     // One of these two is called, once. `upgraded` gets the stream, which isn't started and isn't

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may stay open
-constexpr milliseconds kTurn{2};               // of writing the jobs' page
+constexpr milliseconds kTurn{2};               // of writing the jobs
 // For a shared journal, which jobs wait for.
 constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 }  // namespace

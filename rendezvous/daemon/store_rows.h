@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of a proxied store in the journal (docs/durability.md). They have its nodes' requests in
-// the order in which they took effect. From time to time a snapshot replaces all earlier ones.
+// the order in which they took effect. From time to time a snapshot replaces all earlier rows.
 // Rows:
 //   stores/JOB/ROUND/base/PIECE   a snapshot's number, from 1, and the snapshot
 //   stores/JOB/ROUND/log/NUMBER   the number of the snapshot before it (0: none), and a turn;

@@ -69,7 +69,7 @@ class Tails {
   struct Looking {
     std::optional<Rank> rank;
     std::uint64_t version = 0;       // of the last given frame; 0: none
-    Clock::time_point not_before{};  // its next new question
+    Clock::time_point not_before{};  // a rank that only it looks at isn't asked before
   };
 
   void ask(const Rank& rank, Looked& looked, Clock::time_point now);

@@ -16,7 +16,6 @@ constexpr std::array kPartPhases = {"given", "runs", "ended", "lost"};
 
 bool has_zero(const std::string& text) { return text.find('\0') != std::string::npos; }
 
-// Returns 0 if the text is no number.
 int number_in(const std::string& text) { return parsed_number<int>(text).value_or(0); }
 
 bool is_variable(const std::string& text) {

@@ -84,8 +84,8 @@ BOOST_DESCRIBE_STRUCT(GangState, (),
                       (id, user, name, owner, min_nodes, max_nodes, workers, slots, phase,
                        cancelled, exit_code, reason, submitted, began, over, parts))
 
-// Returns whether the text has 1 to kMaxNameBytes letters, digits, ".", "_" or "-", and doesn't
-// begin with "." or "-".
+// Returns whether the text has only letters, digits, ".", "_" and "-", 1 to kMaxNameBytes in all,
+// and doesn't begin with "." or "-".
 bool is_gang_name(std::string_view text);
 
 // Returns the slots that the gang takes of each node; 0: all of them.

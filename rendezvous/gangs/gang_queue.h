@@ -75,7 +75,7 @@ class GangQueue {
     bool is_new = true, is_changed = true;  // compared with its rows
   };
 
-  // An agent: one user's on one node.
+  // An agent of one user on one node.
   struct Node {
     std::string name, owner, user;
     int slots = 0;

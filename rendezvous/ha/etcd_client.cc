@@ -73,7 +73,7 @@ class BlockingIo {
     while (!is_done()) io_.run_one();
   }
 
-  // Does as look_up() (common/socket.h), but cancel() ends it, without an address.
+  // Does the same as look_up() (common/socket.h), but cancel() ends it, without an address.
   NameLookup look_up(const Endpoint& endpoint, Deadline limit) {
     boost::system::error_code not_numeric;
     asio::ip::make_address(endpoint.host, not_numeric);
@@ -127,8 +127,8 @@ class AnswerTooLong : public Error {
 // used any more.
 class EtcdConnection {
  public:
-  // Connects until `deadline`. `silence_limit` applies to connecting, to writing a request, and to
-  // each wait for more of an answer.
+  // Connects, at most until `deadline`. `silence_limit` applies to connecting, to writing a
+  // request, and to each wait for more of an answer.
   EtcdConnection(BlockingIo& io, const Endpoint& endpoint, const security::TlsContext& tls,
                  std::chrono::milliseconds silence_limit, Deadline deadline)
       : io_(io), endpoint_(endpoint), silence_limit_(silence_limit), wire_(tcp::socket(io.io())) {
@@ -438,7 +438,7 @@ class EtcdClient::Impl {
     return std::move(answer->body);
   }
 
-  // Returns whether `key` was erased until `deadline`; false also if the watch ended.
+  // Returns whether `key` was erased by `deadline`; false also if etcd ended the watch.
   bool watch(const std::string& key, std::int64_t from_revision, Deadline deadline) {
     if (!connection_->is_reusable()) connect(deadline);
     // The connection can't be used after a watch.

@@ -43,8 +43,8 @@ class EtcdRefusal : public Error {
 // Returns the first key after all keys that begin with `prefix`.
 std::string end_of_prefix(std::string prefix);
 
-// Asks for the keys in [key, end), or for `key` alone if `end` is empty. `limit` is the most keys;
-// 0: all. `revision` is their time; 0: now.
+// Asks for the keys in [key, end), or for `key` alone if `end` is empty. At most `limit` of them
+// are wanted; 0: all. They are read as of `revision`; 0: now.
 std::string range_request(std::string_view key, std::string_view end = {}, std::int64_t limit = 0,
                           std::int64_t revision = 0);
 std::string txn_request(const std::vector<Guard>& guards, const std::vector<KeyChange>& changes);

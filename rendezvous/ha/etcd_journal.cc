@@ -362,7 +362,8 @@ void EtcdJournal::write_log(const journal::Batch& rows, const Others& others) {
           note_rows(rows);
           log_ = rows;
         }});
-  // The batch is kept. If carrying it out fails now, the next commit tries it again, and throws.
+  // The batch is kept. If carrying it out fails now, the next commit tries it again, and throws if
+  // that fails.
   try {
     carry_out_log(others);
   } catch (const Error& error) {

@@ -149,7 +149,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
                                                 concat("etcd's ", options_.prefix), options_.prefix,
                                                 won.epoch);
     EtcdJournal& reading = *writer;
-    std::mutex handed_over;  // after it `reading` may be destroyed
+    std::mutex handed_over;  // once it is unlocked, `reading` may be destroyed
     bool has_read = false;
     std::thread reader = start_quiet_thread("etcd-load", [&] {
       try {

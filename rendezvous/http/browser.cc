@@ -36,8 +36,8 @@ std::string_view without_port(std::string_view host) {
 
 }  // namespace
 
-// If the socket was closed meanwhile, nobody gets the answer. An IPv4 address on a listener of both
-// families is a mapped one.
+// False if the socket was closed meanwhile: nobody gets the answer then. An IPv4 address on a
+// listener of both families is a mapped one.
 bool is_over_loopback(int socket) {
   try {
     return local_address(socket).is_loopback();

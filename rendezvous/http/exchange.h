@@ -71,8 +71,8 @@ class ServerExchange {
   explicit ServerExchange(security::Wire its);
   ~ServerExchange();
 
-  // Calls `limit` when the header has come, before the body is read; if empty, no body is read.
-  // `done` gets asio::error::eof if the connection ended before any byte of a request.
+  // Calls `limit` when the header has come, before the body is read; if `limit` is empty, no body
+  // is read. `done` gets asio::error::eof if the connection ended before any byte of a request.
   void async_read(std::function<Limit(const Request&)> limit, Done done);
   bool has_more() const;  // bytes came after the request
   // Sends the answer, with Content-Length and "Connection: close".

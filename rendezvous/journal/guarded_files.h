@@ -14,9 +14,9 @@ namespace ddprun::journal {
 // Throws Error(kUnavailable), which says that another process, `holder`, has the journal at `path`.
 [[noreturn]] void refuse_second(const std::filesystem::path& path, const std::string& holder);
 
-// Called after SQLite's error `code`. Does as refuse_second() if another ddprund has the database:
-// then its `lock` file was removed. A person who looks at the database with another program doesn't
-// count: that disturbs no job.
+// Called after SQLite's error `code`. Does the same as refuse_second() if another ddprund has the
+// database: then its `lock` file was removed. A person who looks at the database with another
+// program doesn't count: that disturbs no job.
 void refuse_if_taken(const std::filesystem::path& path, int code);
 
 // Returns the lock's holder as the lock file says: "pid 4711" or "another process".

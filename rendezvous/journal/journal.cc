@@ -220,7 +220,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     if (!stopping_ && options_.deposed) post_([tell = options_.deposed, why] { tell(why); });
   }
 
-  // The time between attempts grows, even if a success came in between.
+  // The time between attempts grows, even if writes succeeded in between, for at most last_retry.
   void fail(const std::string& what) {
     const Clock::time_point now = Clock::now();
     if (!trouble_ && now - well_since_ > options_.last_retry) retry_ = {};

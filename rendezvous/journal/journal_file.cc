@@ -54,8 +54,8 @@ constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
 // Syncs only when the log is folded into the database. A power loss can cost only the last commits.
 constexpr char kSyncLog[] = "PRAGMA synchronous = NORMAL";
 
-// Errors of the file system aren't damage. All others are: one wrong bit in the database's header
-// can cause many errors, e.g. a read-only format or an invalid schema.
+// Errors of files, locks and memory aren't damage. All others are: one wrong bit in the database's
+// header can cause many errors, e.g. a read-only format or an invalid schema.
 bool is_damage(int code) {
   switch (code & 0xff) {
     case SQLITE_IOERR:
@@ -398,7 +398,7 @@ void JournalFile::read_note(Content& content) {
   char* rest = nullptr;
   std::strtol(text, &rest, 10);
   const long long expected = std::strtoll(rest, &rest, 10);
-  // SQLite doesn't notice a log without its end: it takes the rest for commits that never happened.
+  // SQLite doesn't notice that a log has lost its end: to it the lost commits never happened.
   if (expected > kMostCommits) return;
   if (expected > commits_) {
     content.losses.push_back(concat("the last ", expected - commits_,
@@ -503,7 +503,7 @@ bool JournalFile::is_journal(const fs::path& file) {
 void JournalFile::start() {
   try {
     std::error_code error;
-    // An earlier start was interrupted when the new journal was complete.
+    // An earlier start was interrupted after the new journal was complete.
     const fs::path made = with(path_, ".new");
     if (fs::exists(made, error) && !is_journal(made)) {
       log_warning(made.string(), " is no journal, and not looked at");

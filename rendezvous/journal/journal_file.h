@@ -27,12 +27,12 @@ enum class Durability {
 
 class JournalFile : public BatchWriter {
  public:
-  // Makes `directory` (mode 0700) and the database in it (0600) if they are missing. On these
-  // errors all files stay as they are. Error(kUnavailable): it can't be made or entered, or another
-  // process, which is named, has it. Error(kUnsupported): a newer ddprund wrote it.
-  // Error(kInvalidArgument): it is a pair's (is_of_pair()), or others could change it, or a file
-  // isn't regular. A damaged database is renamed once a new one has all that can be read of it;
-  // load() tells the name. A database on a full or read-only disk, or one that another program
+  // Makes `directory` (mode 0700) and the database in it (0600) if they are missing. Throws these
+  // errors, and then leaves all files as they are. Error(kUnavailable): it can't be made or
+  // entered, or another process, which is named, has it. Error(kUnsupported): a newer ddprund wrote
+  // it. Error(kInvalidArgument): it is a pair's (is_of_pair()), or others could change it, or a
+  // file isn't regular. A damaged database is renamed once a new one has all that can be read of
+  // it; load() tells the name. A database on a full or read-only disk, or one that another program
   // reads, is still read: see trouble(). The destructor, and a commit `place_interval` after the
   // last check, check that the files are where they were opened.
   JournalFile(const std::filesystem::path& directory, Durability durability,

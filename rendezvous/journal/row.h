@@ -22,7 +22,6 @@ using Batch = std::vector<RowChange>;
 
 using Rows = std::map<std::string, std::string>;
 
-// Applies `batch` to `rows`.
 inline void apply_batch(const Batch& batch, Rows& rows) {
   for (const RowChange& change : batch) {
     if (change.content) {

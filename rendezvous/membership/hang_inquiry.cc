@@ -31,7 +31,7 @@ constexpr std::chrono::milliseconds kAnswerTime{3'000};
 constexpr std::chrono::milliseconds kPause{5'000};
 
 constexpr std::size_t kMaxNamed = 16;
-constexpr int kFactor = 2;  // a slow rank's own time exceeds the median so many times
+constexpr int kFactor = 2;  // a slow rank's own time is more than this many medians
 constexpr std::chrono::microseconds kLeastExcess{1'000};
 
 // Returns the ranks whose own part of a step takes much longer than the others', slowest first, at

@@ -119,7 +119,7 @@ struct Choice {
   // The rank whose time counts: the outlier, else the rank that has been quiet the longest.
   std::size_t suspect = 0;
   std::optional<std::size_t> outlier;
-  bool waits_for_nobody = false;  // all ranks wait in collectives
+  bool waits_for_nobody = false;  // all ranks wait in collectives or, by their stacks, for others
 };
 
 // Functions of process groups and their stores, in which a rank waits for other ranks. Those of the

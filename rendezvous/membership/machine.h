@@ -33,8 +33,8 @@ using ConnectionId = std::uint64_t;
 
 // The transport's facts about a connection.
 struct ConnectionFacts {
-  std::string peer_addr;   // the agent's numeric address
-  std::string local_addr;  // our numeric address, as the agent reached it
+  std::string peer_addr;   // numeric; where the agent's connection comes from
+  std::string local_addr;  // numeric; our address, as the agent reached it
   std::uint16_t local_port = 0;
   bool peer_is_loopback = false;
   // The agent's user if only the kernel identifies it: over loopback without a token or TLS.
@@ -254,7 +254,7 @@ class JobTable {
   bool idle() const { return num_jobs() == 0; }
   std::size_t num_jobs() const;
   // Returns the jobs that are over and not in status() any more, the first to end in front. They
-  // are kept for MachineOptions::keep_finished, at most FinishedJobs::kMost.
+  // are kept for MachineOptions::keep_finished after their ends, at most FinishedJobs::kMost.
   const FinishedJobs& finished() const { return finished_; }
 
   // Bounds the time of one Tick, during which other events wait.

@@ -18,7 +18,7 @@ namespace {
 // time.
 constexpr std::chrono::milliseconds kSecondLook{100};
 constexpr std::chrono::milliseconds kWaitingInterval{1'000};
-constexpr std::chrono::milliseconds kWaitingPerNode{1};  // so large jobs send it less often
+constexpr std::chrono::milliseconds kWaitingPerNode{1};  // so large jobs get it less often
 
 }  // namespace
 

@@ -119,7 +119,7 @@ class Roster {
   std::unordered_map<std::string, NodeId> by_instance_;
   TimePoint restored_at_{};  // if there was an earlier process
   Optional next_look_;       // no keep-alive or grace time ends before this
-  Optional second_look_;     // the check again of silent nodes
+  Optional second_look_;     // when silent nodes are checked again
   Optional waiting_due_;     // when the next Waiting goes to all
   std::string waiting_hint_;
   TimePoint last_waiting_;

@@ -627,7 +627,7 @@ void Rounds::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out,
   }
   if (options_.keep_finished.count() > 0) mine_.record = finished_job(job_, verdict, now);
   mine_.deadlines.linger = now + options_.end_linger;
-  // Before the nodes get the message.
+  // JobOver comes before the nodes' messages.
   out.push_back(
       action::JobOver{job_.run_id, verdict.exit_code, store_is_at_endpoint(job_.settings)});
   tell_end(verdict, now, out);

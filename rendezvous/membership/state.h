@@ -125,7 +125,7 @@ class NodeTable {
     }
   }
 
-  // Says whether take_changed() will be called. If not, changes aren't remembered.
+  // Sets whether take_changed() will be called. If not, changes aren't remembered.
   void remember_changes(bool on) { remembers_ = on; }
   // Returns the nodes that were added, changed or erased since the last call.
   std::set<NodeId> take_changed() { return std::exchange(changed_, {}); }

@@ -93,7 +93,7 @@ class JsonWriter {
   void shown(const char* name, const std::string& field, std::size_t max_bytes = kMaxShownBytes) {
     object_[name] = clean_text(field, max_bytes);
   }
-  // Does as shown(), and removes control characters.
+  // Does the same as shown(), and removes control characters.
   void line(const char* name, const std::string& field, std::size_t max_bytes) {
     object_[name] = line_text(field, max_bytes);
   }

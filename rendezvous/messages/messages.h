@@ -80,11 +80,11 @@ struct JobTimeouts {
   std::chrono::milliseconds keep_alive{5'000};          // a node silent for so long is lost
   std::chrono::milliseconds start{300'000};             // from StartRound to WorkersRunning
   std::chrono::milliseconds shutdown{30'000};           // from SIGTERM to SIGKILL, at agents
-  std::chrono::milliseconds exit_barrier{3'600'000};    // from the first node's success to all
+  std::chrono::milliseconds exit_barrier{3'600'000};    // from the first node's success to the last
   std::chrono::milliseconds max_restart_delay{30'000};  // between rounds of a crash loop
   // With fewer than MIN nodes left: the wait for other nodes. 0: the job ends at once.
   std::chrono::milliseconds replacement{0};
-  std::chrono::milliseconds rendezvous_lost{60'000};  // workers run on so long without a rendezvous
+  std::chrono::milliseconds rendezvous_lost{60'000};  // this node's workers run so long without one
 
   friend bool operator==(const JobTimeouts&, const JobTimeouts&) = default;
 };
@@ -110,7 +110,7 @@ struct WorkerFailure {
   // 0: not known.
   std::int64_t died_at_us = 0;
   std::int64_t clock_error_us = 0;
-  std::int64_t ended_at = 0;  // for people: Unix time, s, by its host's clock; 0: not known
+  std::int64_t ended_at = 0;  // Unix time in s by its host's clock, for people; 0: not known
   // From its error file (agent/failure_details.h): the traceback, at most 24 lines, and the file's
   // path if the file is kept.
   std::vector<std::string> traceback = {};
@@ -181,8 +181,8 @@ struct Ack {};
 struct WorkersRunning {
   std::uint64_t round = 0;
   // Workers may begin with their imports done (docs/warm.md). The workers waited warming_us for the
-  // imports, and num_warm of them began warm. `cold` says why one of the others didn't; empty: all
-  // did.
+  // imports, and num_warm of them began warm. `cold` says why one of the others didn't; empty:
+  // none, or not asked for.
   std::int64_t warming_us = 0;
   int num_warm = 0;
   std::string cold = {};
@@ -251,7 +251,7 @@ struct Preempted {
   enum class Kind { kNode, kTimeLimit };
   Kind kind = Kind::kNode;
   std::string reason;                        // "got SIGUSR1"
-  std::chrono::milliseconds notice{60'000};  // left until the workers must be gone
+  std::chrono::milliseconds notice{60'000};  // the time until the workers must be gone
   int signal_number = 0;                     // as in Preempt
 };
 
@@ -290,9 +290,9 @@ struct Inspection {
 };
 
 // Says how long this node's steps take, when that changed, at most once in 10 s. `training` says
-// how far its ranks are, at most once in 5 s. `monitor` is the node's report, also once in 5 s,
-// whatever the round. It is a field because an older rendezvous ends the connection at an unknown
-// message, but not at an unknown field.
+// how far its ranks are, at most once in 5 s. `monitor` is the node's report, also at most once in
+// 5 s, whatever the round. It is a field because an older rendezvous ends the connection at an
+// unknown message, but not at an unknown field.
 struct StepTimes {
   std::uint64_t round = 0;
   std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks; empty: unchanged

@@ -115,9 +115,9 @@ struct RankStepTime {
   std::chrono::microseconds own{0};  // outside collectives
 };
 
-// ---- the time of training steps, summed up over ranks in constant size ----
+// ---- the time of training steps over all ranks, in constant size ----
 
-// One figure, summed up over several ranks.
+// One figure over several ranks.
 struct RankSpread {
   double mean = 0;
   double worst = 0;     // the largest
@@ -126,7 +126,7 @@ struct RankSpread {
   friend bool operator==(const RankSpread&, const RankSpread&) = default;
 };
 
-// Seconds per step, over each rank's last steps, summed up over ranks. docs/ddp.md explains the
+// Seconds per step over each rank's last steps, for all ranks together. docs/ddp.md explains the
 // parts.
 struct StepSummary {
   int num_ranks = 0;  // that reported; 0: the other fields have no meaning

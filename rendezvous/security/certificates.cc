@@ -23,7 +23,7 @@ using Cert = std::unique_ptr<X509, Freer<::X509_free>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freer<::X509_EXTENSION_free>>;
 using Number = std::unique_ptr<BIGNUM, Freer<::BN_free>>;
 
-constexpr std::chrono::seconds kClockSkew{3600};  // allowed to the machines that check it
+constexpr std::chrono::seconds kClockSkew{3600};  // allowed for clocks of machines that check it
 constexpr int kSerialBits = 127;
 constexpr std::size_t kMaxCommonNameBytes = 64;
 

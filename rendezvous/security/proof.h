@@ -119,7 +119,7 @@ using HttpNonce = std::array<std::uint8_t, 40>;
 class HttpDoor {
  public:
   static constexpr std::chrono::milliseconds kNonceLife{30'000};
-  // The most used nonces that have not expired; more requests are refused.
+  // The limit of used nonces that have not expired; requests beyond it are refused.
   static constexpr std::size_t kMaxUsed = 65'536;
 
   explicit HttpDoor(std::shared_ptr<const Secret> token);

@@ -35,8 +35,8 @@ TlsContext make_server_context(const TlsFiles& files);
 TlsContext make_client_context(const TlsFiles& files);
 
 // Makes a server's context with the certificate and key of `client`, for a program that is both. So
-// the files are read only once, which is most of the TLS cost of a short job. Returns null if
-// `client` has no certificate.
+// the files are read only once: reading them is most of the TLS cost of a short job. Returns null
+// if `client` has no certificate.
 TlsContext make_server_context(const TlsContext& client);
 
 // Checks `client`'s own certificate, which it must have, as another client would check it on the

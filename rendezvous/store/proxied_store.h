@@ -70,8 +70,8 @@ class ProxiedStore {
   // Called on a new connection of the node: all that the node has not acknowledged is sent again.
   void reconnected(Node node);
 
-  // Positions in a node's streams: all that took effect until take_marks(). release() allows to
-  // send replies up to `said`, and to acknowledge requests up to `taken`.
+  // Positions in a node's streams: all that took effect until take_marks(). release() allows
+  // sending replies up to `said`, and acknowledging requests up to `taken`.
   struct Mark {
     Node node = 0;
     std::uint64_t said = 0, taken = 0;  // positions

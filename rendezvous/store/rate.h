@@ -19,7 +19,7 @@ inline constexpr std::size_t kTurnWork = 1024;
 // The work after which a server lets others on its I/O thread have their turn: 1.6 to 8 ms.
 inline constexpr std::size_t kWakeUpWork = 16'384;
 
-// A request of at least so much work is a large one. Meanwhile no other client is served: for 2 to
+// A request of at least so much work is a large one. No other client is served during it: for 2 to
 // 8 ms, or 250 ms with the largest one.
 inline constexpr std::size_t kLargeWork = 16'384;
 

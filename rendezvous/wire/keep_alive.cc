@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kLongestPing = 32;
 constexpr int kSlots = 16;  // moments to ping per interval
 
-// Returns the number in the text, which must be a whole number from 0 to 2^53.
+// Returns the text's number; nullopt: it isn't a whole number from 0 to 2^53.
 std::optional<std::int64_t> number_in(std::string_view text) {
   const auto value = parsed_number<std::int64_t>(text);
   return value && *value >= 0 && *value <= kMaxMicroseconds ? value : std::nullopt;

@@ -322,7 +322,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     open_any(targets_);
   }
 
-  // Later messages carry no proof, as an agent's messages don't: TLS protects them.
+  // Later messages carry no proof, as an agent's messages don't: only TLS can protect them.
   void check_request_proof() {
     if (!security_.token) return opened();
     if (!request_proof_) return untrusted("has no token, but this side has one (--token-file)");

@@ -98,7 +98,7 @@ class LinkConnector {
   // Does not connect yet.
   LinkConnector(boost::asio::io_context& io, Endpoint endpoint, LinkSecurity security,
                 std::string path = kAgentPath, Door door = Door::kMessages);
-  ~LinkConnector();  // does as cancel()
+  ~LinkConnector();  // does the same as cancel()
   LinkConnector(const LinkConnector&) = delete;
   LinkConnector& operator=(const LinkConnector&) = delete;
 
