@@ -53,7 +53,7 @@ class Console {
   // Whether stdout and stderr are one file: what goes to either keeps its order.
   bool same_file() const { return stderr_ == nullptr; }
 
-  // Returns what puts together the lines of a stream. Call flush() after a batch.
+  // Returns the object that puts the stream's lines together. Call flush() after a batch.
   LineMux& lines(OutputStream stream);
   void flush(OutputStream stream);
 

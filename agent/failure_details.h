@@ -92,8 +92,9 @@ std::string failed_operation_text(const OperationFailed& failed);
 // ranks called different operations. If a peer was only lost, the round ends without them.
 bool is_worth_recording(const OperationFailed& failed);
 
-// Describes where a worker was that ended without a report. The text is from its progress page: "it
-// was in … since 0.2 s" or "after collective #126 of communicator 0". Empty: it had begun none.
+// Describes where a worker was that ended without a report, from its progress page. Examples: "it
+// was in … for 0.2 s", "it was in none; the last one that ended was #126 of communicator 0". Empty:
+// it had begun no operation.
 std::string whereabouts_text(const std::vector<CommunicatorState>& communicators,
                              Clock::time_point now);
 

@@ -163,8 +163,8 @@ void LineMux::wake(Clock::time_point now) {
   }
 }
 
-// If the line's beginning was passed on already, ends it, so that the next line doesn't look like
-// its rest.
+// Drops a line, or a part of it, while dropping is on. False: it is to be passed on. Ends a line
+// whose beginning was passed on, so that the next one doesn't look like its rest.
 bool LineMux::drop(LineSource& source, std::size_t num_bytes, bool whole_line) {
   if (!dropping_ || source.urgent) return false;
   num_dropped_bytes_ += source.held.size() + num_bytes;

@@ -25,10 +25,10 @@ namespace ddprun::agent {
 // One worker's side of one stream: the line that it hasn't finished yet. Must not move in memory
 // from the first feed() to end().
 struct LineSource {
-  std::string prefix;    // "[3] "; may be empty
-  bool redraws = false;  // on a terminal its unfinished line is shown and redrawn (rank 0)
-  bool urgent = false;   // ddprun's own: they wait only briefly for a long line, are never dropped
-  std::string held;      // bytes that were not passed on yet
+  std::string prefix;         // "[3] "; may be empty
+  bool redraws = false;       // on a terminal its unfinished line is shown and redrawn (rank 0)
+  bool urgent = false;        // ddprun's own: waits only briefly for a long line, is never dropped
+  std::string held;           // bytes that were not passed on yet
   bool line_is_open = false;  // the beginning of the current line was passed on, its end was not
   bool waits = false;         // waits for another's long line: `held` may have whole lines, too
   Clock::time_point held_since{};

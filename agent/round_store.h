@@ -28,8 +28,8 @@ class RoundStore {
   // Listens for the next round; an unused listener from before is closed. An empty address means
   // all interfaces, port 0 means any free one. A port that was asked for by number stays bound, and
   // the next round takes it over. Returns the port. Everything that the store will need is acquired
-  // here, so that serve() can't fail. Throws Error(kUnavailable) when the port is in use,
-  // kResourceExhausted without a descriptor.
+  // here, so that serve() can't fail for lack of it. Throws Error(kUnavailable) when the port is in
+  // use, kResourceExhausted without a descriptor.
   std::uint16_t bind(const std::string& address, std::uint16_t port);
 
   // After bind(): serves an empty key space for `round` on the bound listener, and closes that of

@@ -291,7 +291,7 @@ void OrphanSweep::step() {
   Found found;
   warden::signal_descendants(SIGKILL, &choose, &found);
   // Only this process' own children can be reaped; the others become its children when their
-  // parents are reaped.
+  // parents have ended.
   for (const pid_t pid : found.pids) ::waitpid(pid, nullptr, WNOHANG);
   run_after(timer_, found.pids.empty() ? std::chrono::milliseconds(0) : kInterval,
             [self = shared_from_this(), is_done = found.pids.empty()] {

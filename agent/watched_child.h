@@ -38,7 +38,7 @@ class WatchedChild : public std::enable_shared_from_this<WatchedChild> {
   // Sends a signal; does nothing if it has ended. A child that is stuck in the kernel ends when the
   // kernel lets it.
   void signal(int number);
-  // Ends the calls of `ended`; the child is reaped all the same.
+  // `ended` is not called any more; the child is reaped all the same.
   void forget() { ended_ = nullptr; }
 
  private:

@@ -35,8 +35,8 @@ class OutputTail {
   // `stream` is 0 or 1; each has its own unfinished line.
   void feed(std::size_t stream, std::string_view bytes);
 
-  // Returns the lines, oldest first, at most `most` of kNumLines, with an unfinished line. They are
-  // made fit for reports and JSON: valid UTF-8, at most kMaxLineBytes and a mark. A line with
+  // Returns the lines, oldest first, at most `most` of kNumLines, including unfinished ones. They
+  // are made fit for reports and JSON: valid UTF-8, at most kMaxLineBytes and a mark. A line with
   // carriage returns has its last text. Control characters, characters that hide or turn text,
   // escape sequences and bytes that are no text are replaced. Stack frames that LibTorch prints are
   // one line after the first one, so that they don't push out the error's text.

@@ -30,7 +30,7 @@ namespace ddprun::agent {
 
 class WorkerTalk {
  public:
-  // `options` and `writer` outlive this. FailureDetails uses `writer`.
+  // `options` and `writer` outlive this. `writer` is as in FailureDetails.
   WorkerTalk(boost::asio::io_context& io, const NodeAgentOptions& options, LogWriter* writer,
              Say say, Tell tell);
 

@@ -93,7 +93,7 @@ bool place_descriptors(std::vector<int>& descriptors, int& report) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != what.parent) ::_exit(127);  // the parent died before the line above
   }
-  // Signals are reset before the steps that may block: so SIGTERM ends a child that is blocked
+  // Signals are reset before the steps that may block, so that SIGTERM ends a child that is blocked
   // there.
   reset_signals(command.keeps_ignored);
   ::sigprocmask(SIG_SETMASK, &command.blocked, nullptr);

@@ -58,10 +58,10 @@ struct StartFailure {
   bool is_of_directory = false;
 };
 
-// Does the same, but waits for nothing. A copy of this process enters the directory and executes
-// the program. Either can be on a file system that doesn't answer. The copy writes a StartFailure
-// to `report`. If it closes `report` without one, the program is executed, or the child was killed
-// before.
+// Does the same as start_child(), but waits for nothing. A copy of this process enters the
+// directory and executes the program. Either can be on a file system that doesn't answer. The copy
+// writes a StartFailure to `report`. If it closes `report` without one, the program is executed, or
+// the child was killed before.
 Child start_child_apart(const ChildCommand& command, int report);
 
 // Opens a pidfd of a child that was just started. If that fails (no descriptor is left, or Linux

@@ -203,7 +203,7 @@ std::string bash(const CompletedProgram& program) {
   return script;
 }
 
-// `hide` is put before each flag whose spelling is not offered.
+// `hide` is put before each flag: the mark of a spelling that is not offered by itself.
 std::string zsh_specs(const Flags& flags, const char* hide = "") {
   std::string specs;
   for (const CompletedFlag& flag : flags) {

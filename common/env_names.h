@@ -80,8 +80,8 @@ inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
 // ddprunctl doctor reads it: a file of thresholds, if no flag names one.
 inline constexpr char kDoctorThresholds[] = "DDPRUN_DOCTOR_THRESHOLDS";
 
-// NCCL reads these: the address of its RAS service, and whether the device keeps the order in which
-// a thread launches on several communicators (1; NCCL ≥ 2.26).
+// NCCL reads these. The first is the address of its RAS service. The second tells whether the
+// device keeps the order in which a thread launches on several communicators (1; NCCL ≥ 2.26).
 inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
 inline constexpr char kNcclLaunchOrderImplicit[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
 

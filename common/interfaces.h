@@ -13,7 +13,7 @@ struct InterfaceAddress {
   std::string interface;  // "eth0"
   SocketAddress address;
   bool is_up = false;
-  bool is_loopback = false;  // whether the interface is, whatever the address
+  bool is_loopback = false;  // of the interface, whatever the address
 };
 
 // Returns IPv4 and IPv6 addresses, in the kernel's order; an interface is listed once for each of
@@ -26,8 +26,9 @@ bool loopback_is_up();
 // Returns the name of the interface that has this numeric address; empty: none.
 std::string interface_of(const std::string& address);
 
-// Returns the beginning of the names of such interfaces, if this one leads to no other host. It is
-// the loopback's, or one made for containers or virtual machines ("veth"). Empty: it is a real one.
+// Returns the beginning of the names of this interface's kind, if it leads to no other host. It is
+// the loopback's, or was made for containers or virtual machines ("veth"). Empty: it is
+// another one.
 std::string virtual_kind(const std::string& name);
 inline bool is_virtual_interface(const std::string& name) { return !virtual_kind(name).empty(); }
 

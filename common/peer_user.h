@@ -21,7 +21,7 @@ std::optional<uid_t> peer_user(int fd);
 std::optional<uid_t> listener_user(const SocketAddress& address);
 
 // Whether the kernel answers these questions here. It is tested with a connection of this process,
-// until one test has succeeded or failed. True also if no such connection can be made now.
+// until one test has a definite result. True also if no such connection can be made now.
 bool peer_users_are_known();
 
 // Whether the number stands, in a user namespace, for all users outside. False for this process'
@@ -32,12 +32,12 @@ inline constexpr char kUserNamespaceHint[] =
     "users outside apart: give both sides --token-file or TLS";
 std::string user_namespace_hint();  // "; " and that text, if this process is in one
 
-// Returns why the server at the other end of `fd`, which proves nothing, must not be obeyed:
-// another user of this machine has taken the port. That is known even before it has accepted the
-// connection. Empty: it may be obeyed. It is this user's, root's, a service's of systemd's
-// DynamicUser=, or on another machine; or the kernel names no users here. `kHiddenPeer`: the server
-// is on this machine. The kernel names other users, but neither its user nor the listener's. It has
-// just ended, or it hides.
+// Returns why the server at the other end of `fd`, which proves nothing, must not be obeyed. In
+// that case another user of this machine has taken the port. That is known even before the server
+// has accepted the connection. Empty: it may be obeyed. Its user is this one, root, one of
+// systemd's DynamicUser= or is_outsider(), or it is on another machine. Empty also if it has gone,
+// or if the kernel names no users here. `kHiddenPeer`: the server is on this machine. The kernel
+// names other users, but neither its user nor the listener's. It has just ended, or it hides.
 std::string stranger_problem(int fd);
 inline constexpr char kHiddenPeer[] =
     "is on this machine, and the kernel doesn't say whose program it is: give both sides "
@@ -50,7 +50,7 @@ inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 std::optional<uid_t> loopback_client(int fd);
 
 // Returns why that client, which proves nothing, is not served: its user is neither `owner` nor
-// root. Empty: it may be served.
+// root, or is unknown. Empty: it may be served.
 std::string loopback_client_problem(int fd, uid_t owner);
 
 // Does the same as stranger_problem(), for a server that says what to run, or is told that. It may

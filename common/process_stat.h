@@ -16,7 +16,7 @@ struct ProcessStat {
   char state = '?';  // as ps shows it; 'Z': ended, and not yet reaped
   pid_t parent = 0;
   uint64_t cpu_ticks = 0;    // user and system, without the children that it has waited for
-  uint64_t start_ticks = 0;  // when it began, after the machine did
+  uint64_t start_ticks = 0;  // when it began, since the machine did
   uint64_t ignored = 0;      // signals that it ignores: 1 to 31, bit N − 1
   uint64_t caught = 0;       // the same for signals that it has a handler for
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a file that somebody else chose so that nothing blocks, and says why it can't be opened.
+// Opens a file that somebody else chose, without blocking, and says why it can't be opened.
 #pragma once
 
 #include <sys/stat.h>
@@ -34,8 +34,8 @@ RegularFile open_regular_file(const std::string& path, int also = 0);
 // may write into any file of this user.
 bool is_link_of_others(const std::string& path);
 
-// Does open(2) to write, with O_CREAT, too. A link of others at the end of `path` is not followed.
-// Invalid: errno says why; ELOOP means such a link.
+// Opens a file to write, as open(2); `flags` may have O_CREAT. A link of others at the end of
+// `path` is not followed. Invalid: errno says why; ELOOP means such a link.
 UniqueFd open_to_write(const std::string& path, int flags, mode_t mode);
 
 // Opens a regular file to write at its end. It is made with `mode` if it is missing; `also` may be

@@ -81,7 +81,7 @@ void receive_all(int fd, void* data, std::size_t size, Deadline deadline);
 
 // The result of one attempt that never waits, for code with its own waits.
 struct SocketStep {
-  std::size_t num_bytes = 0;  // 0 while not ended: the socket isn't ready
+  std::size_t num_bytes = 0;  // moved; 0 and not ended: the socket isn't ready
   std::string ended;          // why the connection is over; empty while it is not
 };
 SocketStep send_step(int fd, const void* data, std::size_t size);

@@ -10,8 +10,8 @@
 namespace ddprun {
 
 // Returns the candidate nearest to `word`, or "" if none is near. "_" and "-" count as the same
-// letter. A candidate that begins with `word`, or with which `word` begins, is near. A word of more
-// than kMostCompared bytes has none.
+// letter. A candidate that begins with `word` (3 letters at least), or with which it begins, is
+// near. A word of more than kMostCompared bytes has none.
 inline constexpr std::size_t kMostCompared = 64;
 std::string nearest_to(std::string_view word, const std::vector<std::string>& candidates);
 // Returns the same as " (did you mean X?)", or "".

@@ -38,8 +38,9 @@
 
 namespace ddprun {
 
-// Does the same as toml::parse(). toml++ makes a nested table for each dot of a key, by recursion:
-// a key of 100,000 parts would crash the program. Throws toml::parse_error.
+// Does the same as toml::parse(), but refuses keys of more than kMostKeyParts parts. toml++ makes a
+// nested table for each dot of a key, by recursion: 100,000 parts would crash the program. Throws
+// toml::parse_error.
 inline toml::table parsed_toml(std::string_view text, const std::string& path) {
   if (const auto at = find_long_key(text)) {
     const std::string_view before = text.substr(0, *at);

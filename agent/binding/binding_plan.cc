@@ -128,7 +128,7 @@ constexpr std::pair<std::string_view, BindingMode> kModes[] = {
     {"exclusive", BindingMode::kExclusive},
     {"core-complex", BindingMode::kCoreComplex}};
 
-// The position of one worker among the workers of its node.
+// The position of one worker among those of its NUMA node, and their number.
 struct Turn {
   int position = 0;
   int count = 0;

@@ -197,8 +197,8 @@ std::vector<pid_t> descendants(pid_t pid, std::size_t limit) {
 
 ProcessSampler::ProcessSampler(pid_t pid) : pid_(pid) { open_files(); }
 
-// Opens both files or none. Otherwise bytes that are counted only from some moment on would look
-// like progress.
+// Opens both files, or none while descriptors or memory run out. Otherwise bytes that are counted
+// only from some moment on would look like progress.
 void ProcessSampler::open_files() {
   stat_ = open_file(proc_path(pid_, "stat"));
   if (!stat_) return;

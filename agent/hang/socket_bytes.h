@@ -28,8 +28,8 @@ void add_socket_inodes(pid_t pid, std::size_t limit, std::vector<std::uint64_t>&
 // Counts the bytes that one family of processes moved over TCP while it was looked at.
 class SocketWatch {
  public:
-  // `bytes` are the present ones of tcp_socket_bytes(). The first look, and the first after
-  // forget(), counts nothing, since it doesn't know what was moved before.
+  // `bytes` are the present ones of tcp_socket_bytes(). The first look and the first after
+  // forget() count nothing, since they don't know what was moved before.
   void look(const std::vector<pid_t>& family, const SocketBytes& bytes);
   void forget();
 

@@ -56,7 +56,8 @@ class StallDetector {
   static constexpr std::chrono::minutes kPatientLimit{30};  // phases that may take long
   static constexpr int kPatientFactor = 10;                 // × the slowest such phase seen
   static constexpr std::chrono::minutes kForeignLimit{10};
-  // A learnt limit only says when a rank is reported. It may be acted upon after these times.
+  // A learnt limit only says when a rank is reported. The rank may be acted upon after these times
+  // at the earliest.
   static constexpr std::chrono::minutes kLeastBlockedLimit{5};
   static constexpr std::chrono::minutes kLeastWorkingLimit{30};
   // A rank's activity is judged by its last one or two intervals of this length.
@@ -85,7 +86,8 @@ class StallDetector {
     ProcessFacts at_change;
     Clock::time_point phase_began{};
     Clock::duration slowest_checkpoint{}, slowest_evaluation{};
-    ProcessFacts before, recent;  // at one or two kRecent ago, and at less than one
+    // `before` is from one to two kRecent ago, `recent` from less than one.
+    ProcessFacts before, recent;
     Clock::time_point before_at{}, recent_at{};
     std::optional<Clock::time_point> stopped_since;
     int times_said = 0, times_said_stopped = 0;

@@ -29,7 +29,8 @@ enum class CpusetSource { kNone, kList, kBinding };
 struct WorkerLimits {
   // For the worker and all that it starts; swap is off.
   std::optional<std::uint64_t> memory_bytes = {};
-  std::optional<std::uint64_t> pids = {};  // processes and threads of the same
+  // Processes and threads, the worker's and those of all that it starts.
+  std::optional<std::uint64_t> pids = {};
   CpusetSource cpuset_source = CpusetSource::kNone;
   CpuSet cpuset = {};  // for kList
   std::vector<IoLimit> io = {};
@@ -80,7 +81,7 @@ struct IsolationPlan {
   WorkerLimits limits;
   CgroupPlace place;
   bool makes_cgroups = false;            // a leaf for each worker
-  std::vector<std::string> controllers;  // controllers that the leaves need beside the enabled ones
+  std::vector<std::string> controllers;  // those that the leaves need; some may be enabled already
   std::vector<std::vector<CgroupSetting>> workers;  // by local rank, of the leaves
   // By local rank, where CPU affinity enforces a cpuset; else empty.
   std::vector<CpuSet> affinity;

@@ -283,7 +283,7 @@ WorkerCgroups::WorkerCgroups(std::shared_ptr<CgroupTree> tree, IsolationPlan pla
   }
 }
 
-// Enables them again, since others may have disabled them.
+// Enables those that aren't enabled: others may have disabled them since the last call.
 void WorkerCgroups::enable_controllers() {
   const std::string& directory = plan_.place.directory;
   const std::string file = directory + "/cgroup.subtree_control";

@@ -64,7 +64,7 @@ class RoundCgroup {
 
   // Sends SIGKILL to everything in it.
   void kill();
-  // Whether it has no living process, or is gone.
+  // Whether all processes in it have ended, or it is gone.
   bool is_empty() const;
   // Removes it, with the cgroups that workers have made in it. False: it isn't empty.
   bool remove();

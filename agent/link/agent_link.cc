@@ -78,7 +78,7 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
     if (connectors_.size() > 1) wait_for_quiet();
   }
 
-  // Called when keep_alive has heard of the open connection: it isn't quiet any more.
+  // Called when a ping on the open connection was answered: it isn't quiet any more.
   void answered() {
     if (!looking_) return;  // quiet_timer_ handles it when it fires
     give_up_attempts();

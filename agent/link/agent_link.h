@@ -50,9 +50,9 @@ class AgentLink {
   // LinkUp). The connection ends if a queue of more than kMaxQueuedBytes doesn't drain.
   void send(const AgentEnvelope& envelope);
 
-  // Binary frames of a store proxy, which the machine doesn't see. `on_binary` is called from the
-  // io context; it may throw Error(kProtocol), which ends the connection. Without a handler (empty)
-  // a binary frame ends the connection.
+  // Binary frames of a store proxy, which the machine doesn't see. `on_binary` is called as
+  // `on_event` is; it may throw Error(kProtocol), which ends the connection. Without a handler
+  // (empty) a binary frame ends the connection.
   void on_binary(std::function<void(std::string_view)> on_binary);
   void send_binary(std::string frame);
 

@@ -43,8 +43,8 @@ void AgentMachine::on(const agent_event::Signal& event) {
     return;
   }
   if (signalled_ || exit_) {
-    // The job may go on without this node, so a second signal of the user's ends it everywhere. A
-    // terminal that closes may send two at once, which count as one.
+    // The job may go on without this node, so a second signal of the user's ends it everywhere. One
+    // that comes at once doesn't: a terminal that closes may send two.
     constexpr std::chrono::seconds kSecondThoughts{1};
     if (link_ == Link::kUp && event.is_users && left_at_ && now_ >= *left_at_ + kSecondThoughts) {
       say(Leave{.reason = concat("received ", signal_name(event.number), " again"),

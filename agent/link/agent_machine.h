@@ -254,7 +254,7 @@ class AgentMachine {
   std::optional<agent_action::Exit> exit_;  // decided; it is carried out once the workers are gone
   bool awaiting_job_end_ = false;           // Leave was sent
   bool signalled_ = false;
-  // The signal that stops the workers: the user's own where the user has sent one.
+  // The signal that stops the workers: the number of Signal or Abandoned, if one came.
   int stop_signal_ = SIGTERM;
   bool exited_ = false;
 

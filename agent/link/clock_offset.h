@@ -51,7 +51,7 @@ class ClockOffset {
   // Forgets all samples: the other side may be another machine from now on.
   void reset() { samples_.clear(); }
 
-  static constexpr std::size_t kKept = 8;  // samples
+  static constexpr std::size_t kKept = 8;  // the last samples
   static constexpr double kDrift = 200e-6;
 
  private:

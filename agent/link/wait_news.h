@@ -47,7 +47,7 @@ class WaitNews {
     return true;
   }
 
-  // Called when a round starts. From then on each wait is told at once.
+  // Called when a round starts. From then on each new wait is told at once.
   void round_started() {
     held_back_.clear();
     patience_until_.reset();

@@ -62,7 +62,7 @@ enum class ExitKind {
   kSuccess,      // it ended with 0, or as it was asked to leave
   kError,        // it ended with another status, or could not be started
   kSignal,       // a signal ended it that nobody here sent
-  kOutOfMemory,  // a signal ended it because memory ran out, which is known (MemoryKills)
+  kOutOfMemory,  // it failed, and the OOM killer explains that, at least perhaps (MemoryKills)
   kStopped,      // it was told to end, and ended in whatever way
 };
 // The names are in the enum's order.

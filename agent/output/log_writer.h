@@ -55,7 +55,8 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   std::unique_ptr<File> open(const std::string& path, LogFileOptions options);
   // Does the same for any kind of sink, see LogQueue::open_sink().
   std::unique_ptr<File> open_sink(std::string name, LogQueue::MakeSink make);
-  // Returns a function for any thread that has tasks called on the io thread, until close().
+  // Returns a function that any thread may call: it has tasks called on the io thread, until
+  // close().
   std::function<void(LogQueue::Task)> poster() const;
 
   // Ends a batch: what was appended is written.

@@ -33,7 +33,7 @@ int file_error(const std::string& path, int mode) {
 
 // Returns the interpreter in the first line after "#!"; empty: there is none.
 std::string interpreter_of(const std::string& path) {
-  std::array<char, 256> start;  // the kernel reads as much
+  std::array<char, 256> start;  // the kernel reads no more
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const ssize_t size = fd ? ::read(fd.get(), start.data(), start.size()) : -1;
   if (size < 2 || start[0] != '#' || start[1] != '!') return {};

@@ -17,7 +17,8 @@ struct NodeNeeds {
   std::vector<std::string> directories;  // directories in which files are made
   bool uses_memory = false;              // ddprun's own files are in /dev/shm
   int num_workers = 1;
-  int num_gpus = 0;  // as the job lists them; 0: the job didn't count any
+  // As the NVIDIA driver listed them when this node began; 0: the job doesn't count GPUs.
+  int num_gpus = 0;
 };
 
 struct FileFacts {

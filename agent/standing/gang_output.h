@@ -44,8 +44,8 @@ class GangOutput {
   std::string trouble(const std::string& gang) const;
 
   // Answers a request. `runs`: the gang may print more. Returns whether it prints no more and all
-  // was read. If its files can't be read while it runs, a reader who is ready to wait is answered
-  // at the end of its time. If answered at once, the reader would ask again and again.
+  // was read before. If its files can't be read while it runs, a reader who is ready to wait is
+  // answered at the end of its time. If answered at once, the reader would ask again and again.
   bool read(const gangs::OutputRequest& request, bool runs);
   // Called when the gang prints no more: readers who wait for it are answered.
   void ended(const std::string& gang);

@@ -390,8 +390,8 @@ class StandingAgent {
     finish_if_idle();
   }
 
-  // Called when a gang's end was reported. Waits a moment until the rendezvous has heard all ends,
-  // and until the readers of a gang's output have read its end.
+  // Ends the program if it is leaving and the ends of all its gangs are reported. Before that it
+  // waits a moment until the rendezvous has heard them, and readers have read each output's end.
   void finish_if_idle() {
     if (!is_leaving_) return;
     const bool runs =

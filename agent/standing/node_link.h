@@ -23,10 +23,10 @@ class NodeLink {
     std::function<void()> opened;
     std::function<void(const QueueMessage&)> message;  // Welcome first
     // The connection was lost, or couldn't be made; another attempt follows. Called once for each
-    // loss.
+    // time that it is away.
     std::function<void(const std::string& why)> away;
     // Another attempt would not help: the token or certificate differs, or the refusal is lasting.
-    // Not called once this agent was welcomed.
+    // Never called after a welcome.
     std::function<void(const std::string& why)> failed;
   };
 

@@ -155,7 +155,7 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
   if (options.token_file.empty()) {
     if (auto wrong = token_variable_problem(environment); !wrong.empty()) return wrong;
   }
-  // Makes the paths absolute: each job's ddprun reads the files in the job's directory.
+  // Makes the paths absolute: each job's ddprun reads the files, too, but in the job's directory.
   for (std::string* file :
        {&options.token_file, &options.tls.ca, &options.tls.cert, &options.tls.key}) {
     if (!file->empty()) *file = std::filesystem::absolute(*file).string();

@@ -160,7 +160,7 @@ TimerPipe::~TimerPipe() { close(); }
 void TimerPipe::make() {
   const char* path = options_.path.c_str();
   struct stat info {};
-  // An earlier round has left this pipe.
+  // An earlier round may have left a pipe.
   if (::lstat(path, &info) == 0 && S_ISFIFO(info.st_mode)) ::unlink(path);
   if (::mkfifo(path, S_IRUSR | S_IWUSR) != 0) throw_system_error("mkfifo " + options_.path, errno);
   // The pipe is open for writing, too. Otherwise it would end with each client that closes.

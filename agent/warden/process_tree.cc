@@ -189,7 +189,7 @@ void remove_those_in(int at) {
         next = openat(at, inner, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
       }
     });
-    // Stops if nothing was removed: then the directory that it comes up from stays.
+    // After coming up it stops if nothing was removed: the directory that it comes from stays.
     goes_on = goes_down || has_removed;
     goes_down = next >= 0;
     if (!goes_down && depth > 0) next = openat(at, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -18,7 +18,7 @@ using ChooseProcess = Visit (*)(pid_t pid, void* context);  // `context` is the 
 
 // Sends `signal_number` once to every descendant of this process, whatever its session, that
 // existed during the whole call and that `choose` wants (null: all). Returns how many were
-// signalled. A pid is signalled only while it can't have been reused: direct children are not
+// signalled. A pid is signalled only while it can't have been reused. Direct children are not
 // reaped meanwhile; deeper ones are held by a pidfd and checked again. A process born meanwhile may
 // be missed: call again until wait(2) says ECHILD. This process must be a child subreaper, so that
 // a process that loses its parent becomes its child. Nobody else may reap children during the call.

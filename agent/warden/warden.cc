@@ -251,7 +251,7 @@ class Warden {
     uint32_t index;    // the agent's index
     int exec_fd;       // −1 once it is known whether the exec succeeded
     int pid_fd;        // watched by deaths_fd_; −1: no descriptor was left for it
-    SpawnError fresh;  // the error that came with kFresh
+    SpawnError fresh;  // the one of stage kFresh, if it came
   };
   enum class Mode { kServing, kStopping, kKilling };
 

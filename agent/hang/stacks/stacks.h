@@ -17,10 +17,10 @@
 namespace ddprun::agent {
 
 // A copy of the registers and the stack of a process' main thread. The process is stopped just for
-// the copy, and never by a signal. Another process stops it, which opens no file and only reads
-// memory. When that process ends, in whatever way, the stopped one goes on. Calls that the kernel
-// doesn't restart after a stop (epoll_wait, semop, io_getevents: signal(7)) return EINTR in the
-// stopped process.
+// the copy, and never by a signal. A process forked for this stops it, opens no file, and touches
+// nothing but memory. When that one ends, in whatever way, the stopped process goes on. Calls that
+// the kernel doesn't restart after a stop (epoll_wait, semop, io_getevents: signal(7)) return EINTR
+// in the stopped process.
 struct StackSnapshot {
   std::string note;                      // why there is none; empty: there is one
   std::vector<std::uint64_t> registers;  // by DWARF number
