@@ -28,7 +28,8 @@ inline constexpr int kNumClasses = 10;
 // Reads train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
 // t10k-labels-idx1-ubyte from `directory`, each with or without ".gz". Throws
 // Error(kInvalidArgument) that names the file and says what is wrong. It may be missing, not gzip,
-// too short, not IDX, or without labels; a label may be above 9, or sizes may differ.
+// too short or not IDX, or have a label above 9. Numbers of images and labels, or the sizes of the
+// images, may differ.
 DataSet read_data_set(const std::string& directory);
 
 // Returns the CRC-32 of all pixels and labels, by which image sets are told apart.

@@ -49,8 +49,8 @@ struct NetImpl : torch::nn::Module {
     if (norm1) x = norm1(x);
     x = conv2(x.relu_());
     if (norm2) x = norm2(x);
-    // The reference applies relu before the pool. relu is monotonic, so the values are the same,
-    // and after the pool it has a quarter of the elements.
+    // The reference applies relu before the pool. The values are the same, for relu is monotonic.
+    // After the pool it has a quarter of the elements.
     return torch::max_pool2d(x, 2).relu_();
   }
 

@@ -51,7 +51,6 @@ class Optimization {
   std::vector<NamedTensor> named_tensors();
   void loaded(const std::vector<NamedTensor>& tensors);
 
-  // Returns the learning rate of that step.
   double lr_at(std::uint64_t step, int epoch) const;
 
  private:

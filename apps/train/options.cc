@@ -132,7 +132,7 @@ void check_parallel(const Options& options) {
   }
 }
 
-// Refuses a --pipeline order for a layout without stages.
+// Refuses --pipeline for a layout without stages.
 void check_pipeline(const Options& options) {
   const bool has_stages =
       !options.parallel.empty() &&

@@ -45,8 +45,8 @@ struct Options {
   int batch_size = 64;     // samples per step of all ranks, so any number of ranks trains alike
   int accumulate = 1;      // forwards and backwards per step, each on a part of its samples
   std::string parallel{};  // layout of the ranks, "tp2xdp2"; empty: each has the whole net
-  // Two options for its stages: micro-batches (1: plain model parallel; 0: its own number) and
-  // order.
+  // For the layout's stages: number of micro-batches (1: plain model parallel; 0: the layout's own
+  // number) and their order.
   int num_micro_batches = 0;
   PipelineKind pipeline = PipelineKind::k1F1B;
   UnevenInputs uneven_inputs = UnevenInputs::kPad;

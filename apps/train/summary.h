@@ -75,7 +75,7 @@ struct SyncReport {
   std::uint64_t sent_bytes = 0;      // bytes that this rank gave to them
   std::uint64_t max_lead = 0;        // async: steps ahead of the slowest rank, after an exchange
   double mean_lead = 0;
-  double waited_seconds = 0;    // async: time in exchanges
+  double waited_seconds = 0;    // async: time that exchanges waited
   double steps_per_second = 0;  // async: of this rank
 
   bool operator==(const SyncReport&) const = default;
@@ -115,7 +115,8 @@ std::string to_json(const Summary& summary);
 // than a twentieth of the time. Pure.
 std::string describe_loading(const Summary& summary, int num_threads);
 
-// Throws Error(kInvalidArgument) naming the file if it can't be written. It creates no file.
+// Throws Error(kInvalidArgument) naming the file if it can't be written. A missing file is missing
+// afterwards, too.
 void check_writable(const std::string& path);
 
 // Replaces the file. Throws Error(kSystem) naming it, and then leaves no partial file.

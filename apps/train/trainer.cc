@@ -218,7 +218,7 @@ class Trainer {
   }
 
   // Runs one more epoch, or the rest of the one under way. False: the job was asked to leave before
-  // it was done. The state is then saved, if there is a checkpoint directory.
+  // the epoch was done. The state is then saved, if there is a checkpoint directory.
   bool run_epoch() {
     EpochResult result{.epoch = static_cast<int>(state_.epochs.size()) + 1};
     // If the ranks can't share the samples equally, a few samples are seen twice.
@@ -402,8 +402,8 @@ class Trainer {
     checkpoint_->save(state_within(share), model_->tensors_to_save());
   }
 
-  // Returns the newest state, a snapshot if there is one. The snapshot that all ranks have is never
-  // older than the checkpoint on disk: each save takes a snapshot, too.
+  // Reads the newest state into `tensors`. After a recovery that is the snapshot that all ranks
+  // have, if any. It is never older than the checkpoint on disk, for each save takes a snapshot.
   std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors) {
     std::optional<TrainingState> state;
     if (recovered_ && snapshots_) state = snapshots_->load(tensors, world_, device_);

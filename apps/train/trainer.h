@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Runs a whole training, from the newest checkpoint to the last
-// epoch, and prints its results.
+// SPDX-License-Identifier: Apache-2.0
+// Runs a whole training, from the newest checkpoint to the last epoch, and prints its results.
 #pragma once
 
 #include <c10/core/Device.h>

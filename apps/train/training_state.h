@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training's state at the end of a step, besides its tensors: its progress, its results so far,
-// and the options and data that identify it. Pure: no I/O, clock or thread.
+// A training's state at the end of a step, besides its tensors: progress, results so far, and the
+// options and data that identify it. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest data-parallel training loop fits a line to points. Each rank has a share of them.
+// The smallest data-parallel training loop: fits a line to points, of which each rank has a share.
 //   ddprun --standalone --nproc_per_node=2 minimal_ddp [EPOCHS]
 #include <torch/torch.h>
 

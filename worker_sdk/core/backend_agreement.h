@@ -15,7 +15,7 @@ namespace ddprun {
 struct DeviceOffer {
   int rank = 0;
   BackendChoice choice = BackendChoice::kAuto;
-  std::string device_id{};  // its device's UUID, the same on all its ranks; empty: no device
+  std::string device_id{};  // UUID, the same on all ranks that use the device; empty: none
   // The same on every rank whose device is a slice (MIG) of this GPU, if NCCL takes only one rank
   // per GPU. Empty: it takes several.
   std::string gpu_id{};

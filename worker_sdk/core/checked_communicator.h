@@ -18,8 +18,8 @@ using SideMaker =
     std::function<std::unique_ptr<Communicator>(const std::shared_ptr<WorkerProgress>& progress)>;
 
 // Works as `checked`, but each collective first waits until all ranks have called one, also an
-// asynchronous one. If kind, size, dtype, reduce op or root differ, it throws Error(kProtocol) on
-// every rank, which names one rank of each call that differs. `checked` is then aborted.
+// asynchronous one. If kind, size, dtype, reduce op or root differ, every rank throws
+// Error(kProtocol), which names one rank of each call that differs. `checked` is then aborted.
 // Error(kTimeout) names a rank that doesn't come. Send and recv are not checked. Collective.
 std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
                                                         std::uint32_t number,

@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// Returns size() equal parts in rank order.
+// Returns `num_parts` equal parts, in rank order.
 std::vector<TensorView> parts_of(const TensorView& whole, int num_parts, const char* name) {
   const auto count = static_cast<std::size_t>(num_parts);
   if (whole.count % count != 0) {

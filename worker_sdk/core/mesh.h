@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The ranks of a job along named axes, with a communicator for
-// each axis. Data, tensor and pipeline parallelism divide a job's ranks by such axes
-// (docs/parallel.md).
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a job along named axes, with a communicator for each axis. Data, tensor and pipeline
+// parallelism divide a job's ranks by such axes (docs/parallel.md).
 #pragma once
 
 #include <map>

@@ -11,8 +11,8 @@ namespace ddprun {
 
 class OneCaller {
  public:
-  // Holds the communicator for the calling thread. Error(kInvalidArgument): another thread holds
-  // it.
+  // Holds the communicator for the calling thread as long as it lives. Error(kInvalidArgument):
+  // another thread holds it.
   class Inside {
    public:
     explicit Inside(OneCaller& caller) : caller_(caller) {

@@ -41,7 +41,6 @@ std::string parts_problem(const TensorView& part, const TensorView& whole, int r
 // Returns what is wrong with this reduction. Empty: nothing.
 std::string reduction_problem(DType dtype, ReduceOp op);
 
-// Returns Work that is done already.
 WorkPtr completed_work();
 
 }  // namespace ddprun

@@ -35,8 +35,8 @@ class RecordKeeper {
  public:
   // `progress` outlives this object; it reports its failures to this object from now on.
   RecordKeeper(const WorkerEnv& env, WorkerProgress& progress);
-  // Ends the thread. It waits for files that are being written, 2 s for each: the file that was
-  // asked for, then that of a failure, 4 s in all. It waits 2 s more for each further communicator
+  // Ends the thread. It waits for files that are being written, 2 s for each: the one that was
+  // asked for, then a failure's, 4 s in all. It waits 2 s more for each further communicator
   // that failed meanwhile.
   ~RecordKeeper();
   RecordKeeper(const RecordKeeper&) = delete;
@@ -60,7 +60,7 @@ class RecordKeeper {
 
   std::mutex file_mutex_;
   // Guarded by file_mutex_.
-  bool has_failure_ = false;  // a failure's file, which a requested one doesn't replace
+  bool has_failure_ = false;  // a failure was written; a requested file doesn't replace it
   bool is_written_ = false;   // result of the last attempt
 
   UniqueFd stop_;  // an eventfd

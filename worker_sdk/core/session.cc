@@ -198,8 +198,8 @@ bool Session::stop_job(std::string_view reason, int exit_code) {
 
 std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
                                                          const CommunicatorOptions& options) {
-  // The count is in the store: a second Session of this worker, in this process or the next one,
-  // goes on where the first one ended.
+  // The count is in the store, so a second Session of this worker, in this process or the next,
+  // goes on where the first ended.
   const std::string count = concat(round_prefix_, "communicators/", env_.rank);
   const std::string prefix = concat(round_prefix_, "comm", store_->add(count, 1) - 1);
   BackendVerdict verdict;

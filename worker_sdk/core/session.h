@@ -36,8 +36,8 @@ struct NcclLibraries {
   std::function<void(int device)> check_device{};
 };
 
-// Throws Error(kUnsupported), which says what is missing. Called at most once per session; a
-// session of Session::recover() takes over the libraries and doesn't call it.
+// Throws Error(kUnsupported), which says what is missing. A session doesn't call it again after it
+// has succeeded. Nor does the session of Session::recover(), which takes over the libraries.
 using NcclLoader = std::function<NcclLibraries()>;
 
 // The machine's own CUDA runtime and NCCL (nccl/loader.h).
@@ -50,7 +50,7 @@ struct SessionOptions {
   std::chrono::milliseconds connect_timeout{60'000};  // until the store answers
   std::chrono::milliseconds store_timeout{300'000};   // deadline of each call of store()
   // Called when a communicator may be NCCL's. A program that needs more than CUDA and NCCL checks
-  // it here: the error it throws is why this rank has no GPU of its own.
+  // that here: the error thrown is why this rank has no GPU of its own.
   NcclLoader nccl_loader = load_nccl_libraries;
 };
 
@@ -115,7 +115,7 @@ class Session {
   // once a stop is asked for, each step costs a round trip to the store. Before that round trip it
   // calls `finish_device`, if any, which returns when the device has done all that was started.
   // Without it, ranks whose hosts run ahead of their GPUs can miss the boundary. If the store fails
-  // or doesn't answer, it returns false after two times 5 s and a warning.
+  // or doesn't answer, the agreement is given up: false, after at most two times 5 s and a warning.
   bool should_stop(std::uint64_t step, const std::function<void()>& finish_device = {});
 
   // exclude_node() reports that this node is faulty; the round goes on without it. stop_job() ends
@@ -126,7 +126,7 @@ class Session {
 
   // Offers recovery in place (docs/inplace.md): with --recovery=inplace the ranks that live when
   // one has died go on as they are. All ranks must offer it before; otherwise the job restarts as
-  // usual. False: it isn't asked for, or no agent took it; the program runs as without.
+  // usual. False: it isn't asked for, or no agent took it; the program runs without it.
   bool offer_recovery();
 
   // Returns whether Error(kPeerLost) of an operation may be answered with recover(): the offer was

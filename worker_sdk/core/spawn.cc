@@ -39,7 +39,7 @@ constexpr int kMaxSpawned = 4096;  // ranks on one machine
 // After a rank has lost a peer, the parent waits this long for the peer's end, or for its reason.
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
-constexpr char kProgram[] = "/proc/self/exe";  // also if the program's file was removed
+constexpr char kProgram[] = "/proc/self/exe";  // also if its file was replaced or removed
 // A rank writes kReached to its pipe when it has reached spawn(). Then comes at most one failure:
 // the code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the
 // parent need not read before the rank's end.
@@ -55,9 +55,9 @@ std::atomic<bool> is_under_way{false};
 std::atomic<int> pipe_of_handler{-1};
 
 // Makes SIGINT and SIGTERM events to wait for. While it lives, it replaces the program's own
-// handlers for them. A signal that the program ignores stays ignored. An ignored SIGCHLD gets its
-// default, since the kernel would forget how children ended. At most one object at a time in a
-// process.
+// handlers for them. A signal that the program ignores stays ignored. An ignored SIGCHLD gets
+// its default meanwhile, since the kernel would forget how children ended. At most one object at a
+// time in a process.
 class ParentSignals {
  public:
   ParentSignals() : pipe_(make_pipe(O_NONBLOCK)) {
@@ -376,7 +376,7 @@ class Gang {
   std::vector<RankProcess> ranks_;
   const std::chrono::milliseconds grace_;
   std::optional<std::pair<int, RankEnd>> first_;
-  std::optional<Clock::time_point> cause_by_;  // set if first_ is a rank that lost a peer
+  std::optional<Clock::time_point> cause_by_;  // set while first_ is a rank that lost a peer
   std::optional<Clock::time_point> kill_at_;
   int signal_ = 0;
   SignalEcho echo_;

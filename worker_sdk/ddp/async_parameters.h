@@ -29,8 +29,8 @@ struct ExchangeReport {
 // other.
 //
 // Throws Error(kInvalidArgument), without effect, for a span that has not `num_values` values and
-// for calls in another order. After other errors only destruction is useful: kTimeout names the
-// slowest rank and its step, kPeerLost a rank that is gone; the communicator's errors pass, too.
+// for calls in another order. After other errors only destruction is useful. kTimeout names the
+// slowest rank and its step, kPeerLost a rank that is gone. The communicator's errors pass, too.
 class AsyncParameters {
  public:
   // Collective. `communicator` is of the host backend (else Error(kUnsupported)); one rank is
@@ -50,7 +50,7 @@ class AsyncParameters {
   // the last `staleness` of each. Waits while this rank is too far ahead.
   ExchangeReport exchange(std::span<const float> update, std::span<float> values);
 
-  // Ends this rank's steps of the phase, and returns when every rank has ended its own: `values`
+  // Ends this rank's steps of the phase, and returns when every rank has ended its own. `values`
   // are then the same on all, bit for bit. Ranks may have done different numbers of steps.
   void finish(std::span<float> values);
 

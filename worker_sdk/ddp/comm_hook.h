@@ -55,9 +55,9 @@ class CommHook {
   // for buckets that the hook can't work on.
   virtual void prepare(std::span<const GradBucket> /*buckets*/, Communicator& /*communicator*/) {}
 
-  // Returns how many steps of a bucket issue collectives. All ranks issue them in one order, which
-  // depends on nothing else. Bucket b's step s comes with the launch of bucket b + s, or at the end
-  // of backward.
+  // Returns how many steps of a bucket issue collectives. All ranks issue those of all buckets in
+  // the same order. Bucket b's step s comes with the launch of bucket b + s, or at the end of
+  // backward.
   virtual int num_steps() const { return 1; }
 
   // `step` = 0 … num_steps() − 1: issues one collective, with {.async = true}, and returns it. The

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DistributedDataParallel's decisions that need no tensor: whether two ranks have the same model,
-// what ranks with uneven inputs do next, and which parameters a backward reaches. Pure: no I/O,
-// clock or thread.
+// what ranks with uneven inputs do next, which parameters a backward reaches. Pure: no I/O, clock
+// or thread.
 #pragma once
 
 #include <cstddef>

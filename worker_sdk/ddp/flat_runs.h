@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters of a flat optimiser can be updated as one array: those that lie side by side and
-// whose gradients lie side by side, too. Pure: no I/O, clock or thread.
+// Finds which parameters of a flat optimiser can be updated as one array: they lie side by side,
+// and so do their gradients. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,8 @@ class HookPipeline;
 // How the ranks divide the averages (docs/zero.md). Off: every rank has all of them.
 struct ReducerSharding {
   ZeroStage stage = ZeroStage::kOff;
-  // Called when bucket `number` and all before it are complete, just before it is sent. kGradients:
-  // it must copy the bucket's gradients to where Reducer::gradient() says.
+  // Called when bucket `number` and all before it are complete, just before it is sent. With
+  // kGradients it must copy the bucket's gradients to where Reducer::gradient() says.
   std::function<void(std::size_t number)> before_sending{};
 };
 
@@ -70,7 +70,7 @@ class Reducer {
   Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
           const BucketLimits& limits = {}, ReducerSharding sharding = {});
   // In the middle of an iteration (backward threw) it first ends the all-reduces under way by
-  // Communicator::abort(), for it frees the memory that they work on.
+  // Communicator::abort(), for it frees their memory.
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -175,7 +175,7 @@ class Reducer {
   BucketPlan plan_;
   BucketLayout layout_;
   bool rebuilt_ = false;
-  std::vector<std::size_t> order_;          // given to rebuild()
+  std::vector<std::size_t> order_;          // if rebuilt_: the order that formed the buckets
   std::unique_ptr<HookPipeline> pipeline_;  // null: no hook
   GradientTraffic traffic_;                 // without a hook
   std::vector<std::size_t> first_arrival_;

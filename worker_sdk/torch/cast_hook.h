@@ -12,7 +12,7 @@
 
 namespace ddprun {
 
-// PyTorch's fp16_compress_hook and bf16_compress_hook, on the device of the gradients: a float32
+// PyTorch's fp16_compress_hook and bf16_compress_hook, on the device of the gradients. A float32
 // bucket is divided, rounded to `wire` (float16 or bfloat16), summed there, and widened again. With
 // NCCL each sum of two ranks rounds once more. Buckets of other dtypes are averaged uncompressed.
 // Throws Error(kInvalidArgument) for another `wire`.

@@ -58,8 +58,9 @@ class Checkpoint {
   ~Checkpoint();
 
   // Loads the newest checkpoint that is whole into `tensors` on every rank, and returns the rest.
-  // nullopt: there is none yet, nothing was changed. `own` are loaded if as many ranks saved, each
-  // with the same names, dtypes and shapes. Otherwise they stay as they are, on every rank.
+  // nullopt: there is none yet, nothing was changed. `own` are loaded if as many ranks saved, and
+  // each rank's had the names, dtypes and shapes of now. Otherwise they stay as they are, on every
+  // rank.
   //
   // Error(kInvalidArgument), without effect, in three cases. The checkpoint's tensors have other
   // names, dtypes or shapes; the message names the first one and both sides. Or `accept` refuses

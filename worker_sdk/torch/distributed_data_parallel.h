@@ -231,11 +231,11 @@ class DdpBase {
 //
 // Every parameter that requires a gradient must get one in each backward (unless DdpOptions say
 // otherwise); backward throws Error(kInvalidArgument) naming those that got none. Freeze, cast,
-// move, add or replace parameters before wrapping, not after: the next forward refuses it by name.
-// Sparse gradients, of Embedding and EmbeddingBag layers, are averaged when the backward is over.
-// Error(kUnsupported) from backward: a gradient with a graph of its own (create_graph), of another
-// dtype than its parameter's, or sparse elsewhere or with DdpOptions::zero. After a backward that
-// threw, each further one throws, too: leave the program.
+// move, add or replace parameters before wrapping, not after: the next forward throws, naming the
+// parameter. Sparse gradients, of Embedding and EmbeddingBag layers, are averaged when the backward
+// is over. Error(kUnsupported) from backward: a gradient with a graph of its own (create_graph), of
+// another dtype than its parameter's, or sparse elsewhere or with DdpOptions::zero. After a
+// backward that threw, the next forward throws, too: leave the program.
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:

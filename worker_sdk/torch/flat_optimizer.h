@@ -129,8 +129,8 @@ class FlatOptimizer {
   std::vector<UpdateRule> rules_;  // by group
   std::vector<Storage> storages_;
   at::Tensor steps_;  // by item: its updates so far, float32 on the CPU as in torch.optim
-  // Updates left out since it was last read, for every item with a gradient: one float32 on the
-  // overflow's device. Undefined: none.
+  // How many updates were left out since it was last read, for every item with a gradient: one
+  // float32 on the overflow's device. Undefined: none.
   at::Tensor skipped_;
   BucketPlan plan_;  // the plan that the storages follow
   // From the last step: the gradients' addresses, and the runs and batches formed for them.

@@ -16,7 +16,7 @@
 namespace ddprun {
 
 struct AveragerOptions {
-  // Tensors are copied into one block and averaged in pieces of at least this many bytes: while one
+  // Tensors are copied into one block and averaged in pieces of at least this many bytes. While one
   // piece is sent, the next one is copied.
   std::size_t bucket_bytes = std::size_t{4} << 20;
 };

@@ -52,8 +52,8 @@ void check(const Adam& rule) {
 
 constexpr std::int64_t kElementsPerTask = 1 << 15;
 
-// Runs ddprun's kernels, if there are any, on LibTorch's compute threads: `update(begin, count)`
-// for parts of one array.
+// Runs `update(begin, count)`, one of ddprun's kernels, for parts of one array on LibTorch's
+// compute threads.
 template <typename Update>
 void in_tasks(const at::Tensor& array, const Update& update) {
   at::parallel_for(0, array.numel(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {

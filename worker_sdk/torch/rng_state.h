@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// Returns a copy of the state of `device`'s default generator (dropout, torch::randn, …): bytes on
-// the CPU, as many in each call for the same kind of device.
+// Returns a copy of the state of `device`'s default generator (dropout, torch::randn, …). It has
+// bytes on the CPU, as many in each call for the same kind of device.
 at::Tensor rng_state(c10::Device device);
 
 // Sets the generator to `state`, as rng_state() gave it. Throws c10::Error for other bytes.

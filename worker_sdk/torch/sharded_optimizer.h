@@ -125,7 +125,7 @@ class ShardedOptimizer {
   std::vector<UpdateRule> rules_;  // by group
   std::vector<Bucket> buckets_;
   at::Tensor steps_;    // by item: its updates so far, float32 on the CPU; the same on all ranks
-  at::Tensor skipped_;  // updates left out since it was last read; undefined: none
+  at::Tensor skipped_;  // how many updates were left out since it was last read; undefined: none
 };
 
 }  // namespace ddprun

@@ -58,7 +58,7 @@ class UnusedParameters {
   const WrappedModel& model_;
   GradientBuckets& buckets_;
   ParameterUsage usage_;
-  std::vector<std::uint8_t> used_;  // by any rank; empty: unknown. kStatic: for good
+  std::vector<std::uint8_t> used_;  // by parameter: by any rank; empty: unknown. kStatic: for good
   std::vector<Marked> marked_;      // in the current backward
 };
 

@@ -30,7 +30,7 @@ struct AdamWRule {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 1e-2;  // decays the parameter itself, not the gradient
+  double weight_decay = 1e-2;  // taken off the parameter, not added to its gradient
   bool amsgrad = false;
   bool maximize = false;
 };

@@ -164,7 +164,7 @@ std::vector<std::uint64_t> CheckpointDirectory::steps() const {
   return steps;
 }
 
-// Keeps shards of a checkpoint that was renamed as damaged: they belong to it.
+// Removes temporary files and shards without a checkpoint. A damaged one keeps its shards.
 void CheckpointDirectory::remove_leftovers() {
   const std::vector<std::string> all = names();
   const std::set<std::string> known(all.begin(), all.end());

@@ -67,7 +67,7 @@ class CheckpointDirectory {
 
   // The owner makes the directory if it is missing, and removes temporary files of writers that
   // were killed. `num_kept` ≥ 1. Throws Error(kInvalidArgument) if the directory can't be made or
-  // written to, or if another process of this machine owns it and doesn't end within 5 s.
+  // written to. The same if another process of this machine owns it and doesn't end within 5 s.
   explicit CheckpointDirectory(std::string path, std::size_t num_kept = 2,
                                Role role = Role::kOwner);
 
@@ -92,9 +92,9 @@ class CheckpointDirectory {
   void write_shard(const ShardPlace& place, const std::vector<TensorBytes>& tensors);
 
   // Completes the checkpoint of `place`'s save. True: all its shards are there, so it is valid, and
-  // older ones are removed as by write(). False: a shard isn't there yet. The rank that wrote the
-  // last shard calls it; several may at once, for they write the same. `metadata` has no key
-  // "shards" or "save". Throws as write() does.
+  // older ones are removed as by write(). False: a shard isn't there yet. Ranks call it after
+  // their shards, several at once, too, for they write the same. `metadata` has no key "shards" or
+  // "save". Throws as write() does.
   bool commit(const ShardPlace& place, Metadata metadata);
 
  private:

@@ -94,8 +94,7 @@ class StartWatch {
   std::optional<FailureRecord> found_;
 };
 
-// Returns a listening abstract unix socket with a random name. The name vanishes with its
-// descriptor.
+// Returns a listening abstract unix socket with a random name, which vanishes with the descriptor.
 UniqueFd listen_on_unix(std::string* name);
 
 // Publishes `own` and returns every rank's record. Throws Error(kTimeout) naming the ranks that did

@@ -28,8 +28,8 @@ inline std::size_t elements_per_block(DType dtype) {
 }
 
 // Reduces any length block by block: combines a block, finishes it and hands it on while it is in
-// the first-level cache. For each block of [0, count) it reduces sources[i] (in the order of i),
-// finishes the block for `world_size`, and calls deliver(block bytes, first byte offset,
+// the first-level cache. For each block of [0, count) it reduces sources[i] (in the order of i) and
+// finishes the block for `world_size`. Then it calls deliver(block bytes, first byte offset,
 // num_bytes). The block is scratch. `deliver` may overwrite sources, at the offsets it is given.
 template <typename Deliver>
 void reduce_blocks(const std::vector<const std::byte*>& sources, std::size_t count, DType dtype,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator that needs no GPU: it uses shared memory inside a node and TCP between nodes
-// (docs/host-communicator.md).
+// The communicator that needs no GPU: shared memory inside a node, TCP between nodes, hierarchical
+// if it uses both (docs/host-communicator.md).
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct HostCommunicatorOptions {
   std::chrono::milliseconds init_timeout = kDefaultTimeout;  // until all ranks have joined
 
   int sockets_per_neighbour = 2;                     // between nodes; the same on every rank
-  std::size_t chunk_bytes = std::size_t{256} << 10;  // unit between nodes; same on all ranks
+  std::size_t chunk_bytes = std::size_t{256} << 10;  // pipeline unit between nodes; same on all
 
   // Counts operations; shared with the session. Null: they are not counted.
   std::shared_ptr<WorkerProgress> progress{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that connects one rank to the others, made in the order of need: records through the
-// store, the node's memory, the watcher, TCP between nodes. It is destroyed in the reverse order.
+// All that connects one rank to the others, made in order of need: records in the store, the node's
+// memory, the watcher, TCP between nodes. It is destroyed in the reverse order.
 #pragma once
 
 #include <atomic>

@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The same limit for connecting, which checks nothing meanwhile: news of a failure must reach the
-// caller within a second, kGrace included.
+// Longest time that a try to connect takes without a check: news of a failure must reach the caller
+// within a second, kGrace included.
 constexpr auto kConnectSlice = milliseconds{400};
 constexpr auto kLongestConnectSlice = milliseconds{4'000};
 // Time for the news of a failure to come round the nodes, before a closed connection itself is

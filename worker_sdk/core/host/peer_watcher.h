@@ -55,7 +55,7 @@ class PeerWatcher {
   // once, before the first wait between nodes.
   void set_neighbours(const Token& token, std::vector<Neighbour> neighbours);
 
-  // Tells the other nodes of this node's failure, once. The first rank tells them itself, a member
+  // Tells the other nodes of this node's failure, once. The first rank tells them itself; a member
   // wakes its first rank. Any thread; doesn't block, except up to 200 ms in a member whose first
   // rank is gone.
   void announce_failure();
@@ -75,8 +75,8 @@ class PeerWatcher {
     const UniqueFd fd;
     std::size_t received = 0;  // from a node: bytes received of the message
     FailureRecord message{};
-    // A node's peer said goodbye. The connection stays open, so that the peer doesn't see this
-    // rank's end.
+    // For a node: the peer said goodbye. The connection stays open, so that the peer doesn't see
+    // this rank's end.
     bool parted = false;
     bool is_node() const { return kind == Kind::kNextNode || kind == Kind::kPreviousNode; }
     std::atomic<bool> done{false};  // nothing more to expect; the watcher thread erases it

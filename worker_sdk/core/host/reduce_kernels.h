@@ -48,9 +48,9 @@ DType accumulator_of(DType dtype);
 inline constexpr std::size_t kReduceBlockBytes = std::size_t{32} << 10;
 
 // destination = sources[0] op sources[1] op …, always in this order. Sources have elements of
-// `dtype`, the destination those of accumulator_of(dtype); kAverage is not divided yet. `count *
-// size_of(accumulator)` must be ≤ kReduceBlockBytes. `destination` overlaps no source, except that
-// it may be sources[0] itself if dtype is its own accumulator.
+// `dtype`, the destination those of accumulator_of(dtype); kAverage is not divided yet.
+// `count * size_of(accumulator)` must be ≤ kReduceBlockBytes. `destination` overlaps no source,
+// except that it may be sources[0] itself if dtype is its own accumulator.
 void reduce_block(void* destination, const void* const* sources, std::size_t num_sources,
                   std::size_t count, DType dtype, ReduceOp op);
 

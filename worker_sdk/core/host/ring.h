@@ -23,12 +23,12 @@ class Ring {
   Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chunk_bytes);
 
   // `blocks` are byte ranges of `base`, one per node, the same on every carrier of the ring. After
-  // reduce_scatter block node_index holds op over all nodes' blocks, summed in ring order. After
-  // all_gather every block holds its node's data. Both together are all_reduce. With `wire` float16
-  // or bfloat16, float32 elements travel in that type, and incoming ones are added as float32. A
-  // sum is rounded before each hop. The results are rounded to that type, the same on every
-  // carrier. Results are divided by `divisor`: with a narrower wire before elements travel, or sums
-  // of float16 could be infinite; else when a block is complete.
+  // reduce_scatter, block node_index holds op over all nodes' blocks, summed in ring order. After
+  // all_gather, every block holds its node's data. Both together are all_reduce. With `wire`
+  // float16 or bfloat16, float32 elements travel in that type, and incoming ones are added as
+  // float32. A sum is rounded before each hop. The results are rounded to that type, the same on
+  // every carrier. Results are divided by `divisor`: with a narrower wire before elements travel,
+  // or sums of float16 could be infinite; else when a block is complete.
   void all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks, DType dtype,
                   ReduceOp op, DType wire, int divisor = 1);
   void reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,

@@ -58,7 +58,7 @@ class Arena {
   // Returns the place of [data, data + size_bytes); nullopt: it isn't within one buffer of this
   // rank.
   std::optional<Place> find(const void* data, std::size_t size_bytes) const;
-  // Returns the same place in the buffer of another rank of the node; nullptr if this rank has
+  // Returns the same place in the buffer of another rank of the node. nullptr: this rank has
   // already dropped its own, or `size_bytes` don't fit.
   std::byte* resolve(int local, const Place& place, std::size_t size_bytes) const;
 

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{10};          // how often agent and parent's failure are checked
+constexpr milliseconds kLook{10};          // check interval: agent's word, parent's failure
 constexpr milliseconds kBriefLook{2'000};  // limit of a request to the store whose answer is there
 constexpr milliseconds kComingBack{500};   // limit of a call that no longer waits for other ranks
 

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Makes the NCCL communicator itself, or that of a group of a
-// communicator's ranks, within a deadline. A call shares ownership of NCCL and CUDA, for it may be
-// left behind.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the NCCL communicator itself, or that of a group of a communicator's ranks, within a
+// deadline. A call shares ownership of NCCL and CUDA, for it may be left behind.
 #pragma once
 
 #include <chrono>
@@ -41,8 +41,8 @@ struct SplitPart {
   std::chrono::milliseconds timeout{};
 };
 
-// Collective over the parent's ranks. It makes one store request, and one each peer_check_interval
-// after the first interval. The calling thread's device must be the parent's.
+// Collective over the parent's ranks. It makes one store request, then a few each
+// peer_check_interval. The calling thread's device must be the parent's.
 //
 // Throws Error(kTimeout) when part.timeout has passed, naming ranks of the parent that never came.
 // Throws Error(kPeerLost) naming a rank that gave up; else what NCCL said, or why the parent

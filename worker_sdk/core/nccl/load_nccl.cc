@@ -57,8 +57,8 @@ Result from_nccl(ncclResult_t result) { return static_cast<Result>(result); }
 ncclComm_t raw(Comm comm) { return reinterpret_cast<ncclComm_t>(comm); }
 cudaStream_t raw(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
-// Non-blocking communicators aren't used: each collective would cost a thread (160 µs against 14),
-// and since NCCL 2.26 ncclCommGetAsyncError would free what another thread is using
+// Non-blocking communicators aren't used: each collective would cost a thread (160 µs against 14).
+// Since NCCL 2.26 their ncclCommGetAsyncError would also free what another thread is using
 // (pytorch#153960).
 constexpr int kBlocking = 1;
 

@@ -11,11 +11,11 @@
 
 namespace ddprun::nccl {
 
-// Load each library from the first of: $DDPRUN_CUDART_LIBRARY / $DDPRUN_NCCL_LIBRARY, the copy that
-// is loaded already (LibTorch's), the dynamic linker's path, the library folder beside the headers
-// of the build. Throw Error(kUnsupported) if built without the CUDA headers, or if a library can't
-// be loaded (with the linker's own words for each try). The same for a missing function, a version
-// before kMinVersion, or $DDPRUN_NCCL_LIBRARY when another NCCL is loaded.
+// Load the library from the first of: $DDPRUN_CUDART_LIBRARY or $DDPRUN_NCCL_LIBRARY, a loaded
+// copy (LibTorch's), the dynamic linker's path, the library folder beside the build's headers.
+// Throw Error(kUnsupported) if built without the CUDA headers, or if a library can't be loaded
+// (with the linker's own words for each try). The same for a missing function, a version before
+// kMinVersion, or $DDPRUN_NCCL_LIBRARY when another NCCL is loaded.
 std::shared_ptr<CudaApi> load_cuda();
 std::shared_ptr<NcclApi> load_nccl();
 

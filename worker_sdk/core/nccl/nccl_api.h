@@ -140,8 +140,8 @@ class CudaApi {
   virtual CudaResult event_create(Event* event, bool is_timed) = 0;
   virtual CudaResult event_destroy(Event event) = 0;
   virtual CudaResult event_record(Event event, Stream stream) = 0;
-  // kCudaNotReady: work is still under way. Doesn't disturb another thread's capture, as the two
-  // functions for memory below don't.
+  // kCudaNotReady: work is still under way. Doesn't disturb another thread's capture; nor do the
+  // two functions for memory below.
   virtual CudaResult event_query(Event event) = 0;
   // Gives the time between two events that have passed. Doesn't disturb captures, either.
   virtual CudaResult event_elapsed(float* milliseconds, Event begin, Event end) = 0;

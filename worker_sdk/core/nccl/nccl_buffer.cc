@@ -93,7 +93,7 @@ bool StreamDrain::is_capturing(Stream stream) const {
 
 StreamDrain::End StreamDrain::wait_for(Event own, Event callers) {
   const auto longest = Deadline::after(options_.timeout);
-  std::optional<Deadline> last;  // set once only the abort can end the operations
+  std::optional<Deadline> last;  // set after a failure or `timeout`: the limit of the abort
   Pause pause;
   for (const Event event : {own, callers}) {
     for (;;) {

@@ -89,7 +89,7 @@ struct NcclOptions {
   int max_ranks_per_root = 128;  // with more ranks there are several unique ids (NCCL ≥ 2.23)
 };
 
-// Makes a Communicator with these rules besides: buffers are on options.device. Work::wait() orders
+// Makes a Communicator with these further rules. Buffers are on options.device. Work::wait() orders
 // the caller's current stream after the operation and returns at once (blocking_wait: when the
 // result is there). An error that comes later is thrown by the next call. Any failure ends the
 // communicator on this rank, and the others are told; so does a split that fails. Calls from

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that watches one communicator: deadlines, NCCL's asynchronous errors, other ranks that
-// gave up, a peer that the agent calls lost, abort() from any thread. It alone ends the
-// communicator.
+// The thread that watches one communicator: deadlines, NCCL's asynchronous errors, ranks that gave
+// up, a peer that the agent calls lost, abort() from any thread. It alone ends the communicator.
 #pragma once
 
 #include <atomic>
@@ -62,7 +61,7 @@ class Watchdog {
   void check_peers(const Operation* oldest);
   Error timed_out(const Operation& oldest, Deadline latest);
   void tell_peers();     // tells why this rank ended
-  void tell_recorder();  // the same; takes half of the time left for it
+  void tell_recorder();  // the same; takes at most half of the time left
   // Waits for the operations under way of a healthy communicator, abort_timeout at most.
   void flush();
   void end();

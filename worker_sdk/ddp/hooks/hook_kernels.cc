@@ -9,7 +9,7 @@
 namespace ddprun::hooks {
 namespace {
 
-constexpr float kSmallest = 1e-36F;  // smaller blocks are all zero, for 127 / a must be finite
+constexpr float kSmallest = 1e-36F;  // a block with a smaller a is zero: 127 / a must be finite
 constexpr std::uint32_t kInfinityBits = 0x7f800000;
 
 // Magnitudes compared as integers have the order of the numbers, with NaN above infinity.

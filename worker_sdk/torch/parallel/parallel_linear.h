@@ -51,8 +51,8 @@ class ParallelLayer : public torch::nn::Module, public ShardedLayer {
 
 // `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws.
 // Every rank draws the whole layer and keeps its part. So with the same seed on all ranks a group
-// of any size begins with the same model, bit for bit. During construction a layer takes its whole
-// memory. `draw` false: the weights are undefined until load_full().
+// of any size begins with the same model, bit for bit. During construction a layer takes the
+// memory of the whole layer. `draw` false: the weights have undefined values until load_full().
 //
 // Forward takes any number of leading dimensions and is collective. Within an Autocast it computes
 // in the Autocast's type. After backward, gradients of parts are complete. So is the gradient of

@@ -122,8 +122,8 @@ struct LinkOptions {
   int peer = 0;
   c10::Device device{c10::kCPU};
   std::optional<std::chrono::milliseconds> timeout{};
-  // Receives are posted before they are asked for. Only if a waiting receive delays nothing else on
-  // this rank: each (peer, direction) has a queue of its own ("host").
+  // Receives are posted before they are asked for. This needs a queue of its own for each (peer,
+  // direction) ("host"), so that a waiting receive delays nothing else on this rank.
   bool ahead = true;
 };
 

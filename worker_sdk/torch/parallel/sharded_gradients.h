@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a model of which each rank of a group has a part: the sums that are left to do after
-// backward, and clipping by the norm of all. The table of docs/tensor-parallel.md has what each
+// Gradients of a model that the ranks of a group share: the sums that are left after backward, and
+// clipping by the norm of all. The table of docs/tensor-parallel.md has what each
 // gradient needs.
 #pragma once
 

@@ -22,7 +22,7 @@ using torch_adapter::sum_scattered;
 
 constexpr const char* kPart = "a dimension of size";
 
-// A function that transforms a tensor. Parts lie along `dim`.
+// Parts lie along `dim`.
 using Way = at::Tensor (*)(const at::Tensor& tensor, std::int64_t dim, Communicator& group);
 
 at::Tensor same(const at::Tensor& tensor, std::int64_t, Communicator&) { return tensor; }

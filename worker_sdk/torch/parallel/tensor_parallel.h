@@ -29,10 +29,10 @@ namespace ddprun {
 // | gather_sequence          | its part       → all parts     | its part of the sum             |
 // | reduce_scatter_sequence  | a summand      → its part of the sum | all parts                 |
 //
-// Parts are equal pieces of one dimension in the order of ranks: of `dim` (default: the last one),
-// or of the first one for a sequence. Error(kInvalidArgument) if the size is no multiple of the
-// group's. gather_from_region assumes that every rank goes on with the same computation;
-// gather_sequence, that each goes on with its part of a layer.
+// Parts are equal pieces of one dimension in the order of ranks: of `dim` (default: the last), or
+// of the first for a sequence. Error(kInvalidArgument) if the size is no multiple of the group's.
+// With gather_from_region every rank must go on with the same computation, with gather_sequence
+// each with its part of a layer.
 at::Tensor copy_to_region(const at::Tensor& tensor, Communicator& group);
 at::Tensor reduce_from_region(const at::Tensor& tensor, Communicator& group);
 at::Tensor scatter_to_region(const at::Tensor& tensor, Communicator& group, std::int64_t dim = -1);
