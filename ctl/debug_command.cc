@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 
 constexpr char kAddress[] = "127.0.0.1";
 constexpr std::size_t kMostReasonBytes = 200;
-constexpr std::chrono::minutes kAttachLimit{5};  // gdb reads all of PyTorch's symbols
+constexpr std::chrono::minutes kAttachLimit{5};  // gdb reads symbols of all that PyTorch loads
 
 struct Worker {
   std::string host;
@@ -92,8 +92,8 @@ std::vector<std::string> texts_of(const std::string& path) {
   return texts;
 }
 
-// Returns the worker's Python, under the name by which it was started: a link of that name has its
-// virtual environment's modules. nullopt: it runs no Python.
+// Returns the worker's Python, under the name by which it was started. Through a link of that name
+// Python finds its virtual environment's modules. nullopt: it runs no Python.
 std::optional<std::string> python_of(pid_t pid) {
   std::error_code error;
   const std::string exe = proc_path(pid, "exe");
@@ -116,7 +116,8 @@ std::optional<std::string> python_of(pid_t pid) {
   return exe;
 }
 
-// Returns gdb's or the shell's reason, else the last line before debugpy's copy of gdb's command.
+// Returns gdb's or the shell's reason, else the beginning of the last line: gdb's whole command
+// follows there.
 std::string reason_of(const submit::ProgramEnd& end) {
   std::istringstream lines(end.err);
   for (std::string line; std::getline(lines, line);) {

@@ -121,7 +121,8 @@ constexpr std::size_t kMaxReasonBytes = 1024;
 
 // Asks for the end of this worker's job through its agent's socket (docs/agent-socket.md). So the
 // finding doesn't count as a failed worker, and every node's ddprun prints it in a line. Then waits
-// some seconds until this process is ended. Returns if nobody takes the request.
+// until this process is ended, for some seconds at most. Returns earlier if nobody takes the
+// request.
 void end_job(const Environment& environment, const doctor::Place& place, const std::string& reason,
              int exit_code) {
   const auto path = find_variable(environment, env::kAgentSocket);
@@ -248,7 +249,7 @@ struct NodesDoctorOptions {
 };
 
 // The report of node rank 0 on all nodes, with its table and JSON. On other nodes the texts are
-// empty. look_at_nodes() throws Error if the other nodes don't answer.
+// empty. look_at_nodes() throws Error if the store can't be used, or rank 0 stays silent.
 struct NodesReport {
   bool is_told = false;  // this is node rank 0
   doctor::Report report;
@@ -305,8 +306,8 @@ NodesReport look_at_nodes(const NodesDoctorOptions& options, const doctor::Place
   return result;
 }
 
-// Runs the part of a node's other workers: takes part in the collectives. Throws Error if rank 0
-// doesn't answer.
+// Runs the part of a node's other workers: takes part in the collectives. Throws as
+// look_at_nodes().
 void join_as_rank(const NodesDoctorOptions& options, const doctor::Place& place) {
   if (!wants_any(options.checks, {"all_reduce", "all_reduce_nccl"})) return;
   const Deadline deadline(options.begun + options.limit);

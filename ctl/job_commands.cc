@@ -76,7 +76,8 @@ class Interrupts {
   Interrupts& operator=(const Interrupts&) = delete;
 
   // Calls a function that may wait for long, and leaves nothing behind if it is interrupted. A
-  // signal, now or before, ends the process at once with 128 and its number, after the last words.
+  // signal that comes meanwhile, or came before, ends the process at once with 128 and its number,
+  // after the last words.
   void end_in(const std::function<void()>& call) const {
     struct Open {
       explicit Open(const sigset_t& kept) : signals(kept) {
@@ -298,7 +299,7 @@ bool show_output(submit::Scheduler& scheduler, const std::string& id, bool follo
   return !interrupts.signal();
 }
 
-// Returns the exit code of a command whose parts ended with `before` and `now`.
+// Returns the exit code of a command that failed with `before` (0: it hadn't) and then with `now`.
 int joined_code(int before, int now) {
   return before == 0 || before == now ? now : static_cast<int>(ExitCode::kUsage);
 }

@@ -139,7 +139,7 @@ class ReportCommand : public Command {
   }
 
   // Returns the exit code. Throws Error: kInvalidArgument if there is no record, or several jobs';
-  // kUnsupported if no pictures can be made here; kSystem, which names what fails while it is read.
+  // kUnsupported if no pictures can be made here. Error(kSystem) names what fails while it is read.
   int run() const override {
     if (json_ && !output_.empty()) {
       throw Error(ErrorCode::kInvalidArgument,

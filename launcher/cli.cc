@@ -122,8 +122,8 @@ class ArgumentParser {
     return arg;
   }
 
-  // "--nproc" → nproc-per-node. Returns torchrun's only flag with this beginning, as torchrun
-  // abbreviates, too; else our only one, else nullptr.
+  // "--nproc" → nproc-per-node. Returns torchrun's only flag that begins so, since torchrun takes
+  // abbreviations, too; else our only one, else nullptr.
   static const Option* named(const std::string& name) {
     if (!name.starts_with("--") || name.size() == 2) return nullptr;
     if (const Option* whole = find_option(name.substr(2))) return whole;

@@ -55,7 +55,8 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   return owner;
 }
 
-// Throws if the loopback interface is missing: a node couldn't even reach itself.
+// Throws if the loopback interface is down, or lacks the addresses: a node couldn't even reach
+// itself.
 void check_loopback(const std::vector<SocketAddress>& addresses) {
   if (!loopback_is_up()) {
     throw Error(ErrorCode::kUnavailable,

@@ -28,8 +28,9 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
 std::string how_it_ended(const membership::WorkerFailure& failure);
 
 // Says why memory ran out, as the node's kernel told it (OOM killer). Else returns "ran out: " and
-// the last exception of the error file or the last lines, if it is one of those for too little
-// memory (torch.OutOfMemoryError, MemoryError, std::bad_alloc, …). Empty: nothing says so.
+// the last exception of the error file, or without one, of the last lines. The exception must be
+// one of too little memory (torch.OutOfMemoryError, MemoryError, std::bad_alloc, …). Empty: nothing
+// says so.
 std::string out_of_memory(const membership::WorkerFailure& failure);
 
 // Returns additional fields of the worker's error file: a program's own ErrorHandler may add some

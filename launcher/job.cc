@@ -57,7 +57,7 @@ using std::chrono::seconds;
 constexpr milliseconds kSilentConnect{2'000};  // after this time the user is told
 // A file system that doesn't answer now may never answer.
 constexpr milliseconds kLogFileTimeout{10'000};
-constexpr milliseconds kFarewellTimeout{10'000};  // of agents, after --shutdown-timeout
+constexpr milliseconds kFarewellTimeout{10'000};  // other nodes', after --shutdown-timeout
 
 // ddprun's log while a job runs, mostly about strangers at its ports. It is printed among the
 // workers' lines, never blocks, and never floods the terminal. io thread only.
@@ -553,8 +553,8 @@ class NodeJob {
     if (is_first && impatient_ && !exit_) say_what_is_waited_for();
   }
 
-  // Tells the user which rendezvous is waited for, and why. (Once connected, the rendezvous tells
-  // which nodes are missing.)
+  // Tells the user what is waited for, and what is known of it. (Once connected, the rendezvous
+  // tells which nodes are missing.)
   void say_what_is_waited_for() {
     tell(LogLevel::kInfo,
          concat("no answer yet from the rendezvous at ", to_string(connect_to()), " (",
@@ -655,7 +655,7 @@ class NodeJob {
     if (exit_) return;
     exit_ = exit;
     records_->ended(exit, agent_->node_rank(), agent_->flight_recorders());
-    // The launcher that started this ddprun knows more than what was decided here, and may end
+    // The launcher that started this ddprun knows more about what was decided here, and may end
     // later.
     if (!plan_.channel || !exit.local) {
       const std::string problem = leave_error_file(plan_.environment, exit.verdict);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostWorkers = 65536;
 
-constexpr std::chrono::seconds kGpuLimit{30};  // for each GPU: the driver may have to start
+constexpr std::chrono::seconds kGpuLimit{30};  // the driver may have to start: seconds for each GPU
 
 class RealMachine : public Machine {
  public:

@@ -268,7 +268,7 @@ void read_secrets(Preparation& result) {
 }
 
 // Nodes of a Slurm step that share a folder need no --token-file. This holds only if the step says
-// where they meet, since another ddprund doesn't know their token. It doesn't hold with fixed
+// where they meet, since a ddprund elsewhere doesn't know their token. It doesn't hold with fixed
 // ranks: the store uses a port that the token would close. Unlike --token-file it makes no store
 // proxied: nobody asked for that, and programs may need a real MASTER_ADDR.
 void find_step_token(Preparation& result, const std::optional<SchedulerStep>& step) {

@@ -44,7 +44,7 @@ struct JobPlan {
 struct Preparation {
   JobPlan plan;
   std::vector<std::string> problems;  // print each and exit 2; empty: none
-  std::vector<std::string> unfit;     // print each and exit 75, as another node may do; empty: none
+  std::vector<std::string> unfit;     // print each, exit 75: another node may be fit; empty: none
   std::vector<std::string> notes;     // to print if there are no problems
 };
 
@@ -81,10 +81,10 @@ enum class LogDirectory {
 // Placeholder for a name that is drawn when a job starts.
 inline constexpr char kDrawnAtStart[] = "<random>";
 
-// Fills in what depends on the environment and on ddprun's called name. If files are wanted, makes
-// (or only checks) the log directory, so that an unwritable one is found now. `log_dir_given` tells
-// how the directory was named, for messages. If it is empty, redirected streams go to a new one
-// below `temporary_directory`.
+// Fills in what depends on the environment and on the name by which ddprun was called. If files are
+// wanted, makes (or only checks) the log directory, so that an unwritable one is found now.
+// `log_dir_given` tells how the directory was named, for messages. If it is empty, redirected
+// streams go to a new one below `temporary_directory`.
 OutputSetup set_up_output(agent::OutputOptions& options, const Environment& environment,
                           const std::string& argv0, const std::string& temporary_directory,
                           const std::string& log_dir_given, LogDirectory directory);

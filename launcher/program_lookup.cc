@@ -74,8 +74,8 @@ std::string find_file(const ProgramQuery& query, const FileSystem& files, std::s
   return "";
 }
 
-// Returns the interpreter of ddprun's virtual or conda environment, found by ddprun's called name.
-// For torchrun this is the one that it was installed with. Empty: it is in none.
+// Returns the interpreter of ddprun's virtual or conda environment, found by the name by which
+// ddprun was called. For torchrun this is the one that it was installed with. Empty: it is in none.
 std::string python_beside(const ProgramQuery& query, const FileSystem& files) {
   const std::string called = query.argv0.find('/') == std::string::npos
                                  ? search_path(query.argv0, query.path, files)

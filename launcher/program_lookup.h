@@ -24,7 +24,7 @@ class FileSystem {
 
 struct ProgramQuery {
   const LaunchConfig& config;
-  std::string argv0;        // ddprun's called name; "torchrun" always gives PROGRAM to python
+  std::string argv0;        // as called; if "torchrun", PROGRAM is always given to python
   std::string own_folder;   // the folder that has ddprun, without "/" at its end
   std::string path;         // $PATH
   std::string python_exec;  // $PYTHON_EXEC

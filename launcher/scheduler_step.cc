@@ -22,7 +22,7 @@ std::optional<int> number_in(const Environment& environment, const char* name) {
   return parse_number(find_variable(environment, name).value_or(""));
 }
 
-// Jobs that share a node get different ports, below the ephemeral ones.
+// Jobs that share a node almost always get different ports, below the ephemeral ones.
 std::uint16_t port_of(const std::string& job) {
   return static_cast<std::uint16_t>(kDefaultRendezvousPort + fnv1a(job) % 3000);
 }

@@ -39,7 +39,8 @@ struct StepToken {
 // Error, one line: kInvalidArgument if others could read or change the file, else with the reason.
 StepToken agree_on_token(const std::string& folder, const std::string& name);
 
-// Does both for this process, within a bounded time. nullopt: there is no such folder.
+// Finds the folder and agrees on the token for this process, within a bounded time. nullopt: there
+// is no such folder.
 std::optional<StepToken> own_step_token(const Environment& environment);
 
 // Removes the file. Waits at most 2 s if the file system doesn't answer.

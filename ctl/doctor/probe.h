@@ -20,13 +20,14 @@ class Probe {
   using Fields = std::vector<std::string>;
 
   // Starts to ask. `question` runs in a fork of this process, which must have one thread. Its
-  // result (without NUL), or an exception, is the answer. Throws as throw_system_error.
+  // result, without NUL, is the answer. Throws as throw_system_error.
   explicit Probe(const std::function<Fields()>& question);
   ~Probe();  // sends SIGKILL if there is no answer yet; never waits
   Probe(Probe&& other) noexcept;
   Probe& operator=(Probe&&) = delete;
 
-  // Returns the answer. nullopt: none came in time, or the question threw. May be called once.
+  // Returns the answer. nullopt: none came in time, `question` threw, or its process died. May be
+  // called once.
   std::optional<Fields> answer(Deadline deadline);
 
  private:

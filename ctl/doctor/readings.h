@@ -15,7 +15,7 @@ struct Reading {
   int error = 0;     // errno; 0: it was read
 };
 
-// The readings by path, where the root is "/". Pure.
+// The readings by path, which is as if the root were "/". Pure.
 class Readings {
  public:
   void set(const std::string& path, Reading reading) { files_[path] = std::move(reading); }

@@ -81,7 +81,7 @@ bool is_same(const Outcome& one, const Outcome& other) {
   return one.verdict == other.verdict && one.seen == other.seen && one.fix == other.fix;
 }
 
-// Merges the findings of one check. If they differ too much, one of them stands for all.
+// Merges the findings of one check. If too many differ, the first one stands for all.
 std::vector<Finding> merge_findings(std::vector<Finding> found) {
   std::vector<Finding> merged;
   for (const Verdict verdict : kWorstFirst) {

@@ -29,8 +29,8 @@ class Thresholds {
   const std::string& skip() const { return skip_; }
   void skip_too(const std::string& name) { skip_ += (skip_.empty() ? "" : ",") + name; }
 
-  // Throws Error(kInvalidArgument) "path:line: what is wrong", if the text is not TOML, or has an
-  // unknown key (with a suggestion), or a value that is negative or no number.
+  // Throws Error(kInvalidArgument), "path:line: what is wrong": not TOML, an unknown key (with a
+  // suggestion), a value that is negative or no number.
   static Thresholds parse(std::string_view text, const std::string& path);
   // Throws the same errors, and also if the file can't be read.
   static Thresholds from_file(const std::string& path);

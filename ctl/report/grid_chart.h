@@ -34,8 +34,8 @@ std::vector<std::optional<Spread>> spreads_of(const TimeGrid& grid);
 // Sorts rows by number if all names are numbers, else by name.
 std::vector<std::size_t> rows_in_order(const TimeGrid& grid);
 
-// Returns the end of a scale that cuts off a few high peaks, such as a first step's, and shows
-// nearly all values. nullopt: all values fit.
+// Returns the end of a scale that shows nearly all values, and cuts off a few peaks, such as a
+// first step's. nullopt: all values fit.
 std::optional<double> top_without_peaks(std::vector<double> values);
 
 struct GridChart {

@@ -14,9 +14,9 @@ namespace ddprun::report {
 
 // Reads the job's record. `paths` has files and directories. A directory stands for its *.json and
 // *.jsonl, and for the events.*.jsonl of its subdirectories (those of --log-dir). `job` names the
-// job; empty: the only one. Throws Error(kInvalidArgument) if it has no record, if there are
-// several jobs and none is named, or if a file can't be read. Error(kSystem) names what fails while
-// it is read.
+// job; empty: the only one. Throws Error(kInvalidArgument) if that job has no record, if there are
+// several jobs and none is named, or if a file can't be read. Error(kSystem) names a file that
+// fails while it is read.
 Record read_record(const std::vector<std::string>& paths, const std::string& job);
 
 // The longest line that is read. ddprun's own longest, a verdict with its ledger, has less than 100
@@ -38,7 +38,7 @@ class LineSplitter {
   void keep(std::string_view part);
 
   const std::function<void(std::string_view)> take_;
-  std::string begun_;  // the begin of a line whose end has not come
+  std::string begun_;  // the beginning of a line whose end has not come
 };
 
 }  // namespace ddprun::report

@@ -96,7 +96,7 @@ struct RoundFacts {
   std::optional<PhaseSeconds> seconds;
   std::int64_t first_step = 0, last_step = 0, steps_redone = 0;
   std::int64_t num_warm = 0;
-  std::string cold;  // why not all workers were warm; empty: all were, or none was to be
+  std::string cold;  // why not all workers were warm; empty: all were, or it wasn't asked for
   std::string first_failure;
   std::vector<std::string> went, stragglers;
 };

@@ -35,7 +35,8 @@ std::optional<int> next_digits(std::string_view& text, std::size_t count, char b
   return value;
 }
 
-// A reading holds since the one before, if that is at most so many seconds ago: else one was lost.
+// A reading has held since the one before, if that is at most so many seconds ago: else one was
+// lost.
 constexpr double kNodeInterval = 20;
 constexpr double kProgressInterval = 1800;  // comes only after a change: steps may be long
 

@@ -63,7 +63,7 @@ class RecordReader {
 
   void unreadable(const char* why);
   void take(const Event& event);
-  // A reading moves the end of a round whose end no event tells.
+  // A round whose end no event tells ends with its last reading.
   void heard(const Event& event);
   void begin(const Event& event);
   void round(const Event& event);

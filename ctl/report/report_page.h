@@ -20,7 +20,7 @@ std::string html_text(std::string_view text);
 
 // The files of page/ and common/web/, built into the program (page/page.cmake).
 extern const std::string_view kReportStyle, kReportScript;
-extern const std::string_view kReportPolicy;  // allows the browser only these two
+extern const std::string_view kReportPolicy;  // allows these and pictures in the page, nothing else
 extern const std::string_view kReportIcon;    // a <link> that contains the picture
 
 }  // namespace ddprun::report

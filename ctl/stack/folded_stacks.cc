@@ -60,7 +60,7 @@ Stack read_stack(const Lines& lines) {
       stack.native.push_back(one_line(line));
     }
   }
-  // The kernel doesn't know where a running rank is, but the stack does.
+  // The kernel doesn't say where a running rank is, but the stack does.
   if (stack.state == "running" && !stack.native.empty())
     stack.state += " in " + stack.native.front();
   return stack;

@@ -110,7 +110,7 @@ std::map<std::string_view, std::string_view> said_in(std::string_view config) {
   return said;
 }
 
-// Returns the output of `ddprun --show-config` with the job's flags. Returns an empty text, and
+// Returns the output of `ddprun --show-config` with the job's flags. Returns an empty text, or
 // throws Error, as check_flags() does.
 std::string config_of(const JobFile& job, const std::string& ddprun) {
   JobFile here = job;

@@ -34,7 +34,7 @@ std::vector<RankRow> rank_map(const JobFile& job, const std::string& node);
 // Notes on what rank_map() assumes; empty: nothing.
 std::vector<std::string> rank_notes(const JobFile& job);
 
-// The number of nodes that a job asks for, with spares.
+// The fewest and most nodes that a job asks for, spares included.
 struct NodeCount {
   int least = 1, most = 1;
 };

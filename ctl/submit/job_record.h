@@ -40,7 +40,7 @@ struct RecordedProcess {
 
 class JobRecords {
  public:
-  // Errors of the functions below that throw are Error(kSystem), which names the path.
+  // If a function below throws, it is Error(kSystem), which names the path.
   explicit JobRecords(const Environment& environment);
 
   std::filesystem::path directory_of(const std::string& id) const;

@@ -316,7 +316,7 @@ struct PodFacts {
   std::set<std::string> nodes;
   int num_running = 0;
   std::string waits_for;          // why a pod doesn't run yet
-  std::optional<int> first_code;  // exit code that no retry changes, of the pod that ended first
+  std::optional<int> first_code;  // of the pod that ended first: a code that no retry corrects
   std::string first_end;          // when that pod ended
   bool has_retryable = false;
 };

@@ -30,7 +30,7 @@ inline constexpr char kManagedByLabel[] = "app.kubernetes.io/managed-by";
 // The annotation of a job that somebody asked to end.
 inline constexpr char kCancelledAnnotation[] = "ddprun/cancelled";
 
-// Writes YAML for people who read manifests, in blocks of two blanks. A text stands without quotes
+// Writes YAML for people who read manifests, indented by two blanks. A text stands without quotes
 // only if every YAML reader, of version 1.1 or 1.2, reads it as that text. Else it is as in JSON.
 std::string to_yaml(const boost::json::value& value);
 

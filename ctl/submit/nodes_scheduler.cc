@@ -22,7 +22,7 @@ namespace ddprun::submit {
 namespace {
 
 constexpr std::chrono::milliseconds kPageWait{1'000};
-constexpr std::chrono::seconds kPostLimit{20}, kShutdownTimeout{30};  // the latter is ddprun's
+constexpr std::chrono::seconds kPostLimit{20}, kShutdownTimeout{30};  // the latter: ddprun's own
 constexpr std::chrono::milliseconds kRetry{200};
 
 std::string user_name() {
@@ -199,8 +199,8 @@ class NodesScheduler : public Scheduler {
     return submission;
   }
 
-  // Posts until there is an answer. A job whose answer was lost may exist, but its id was drawn
-  // here, so it exists only once.
+  // Posts the job, and again for kPostLimit if an answer was lost. The job may exist then, but only
+  // once, since its id was drawn here.
   static void post(const NodesQueue& queue, const gangs::GangSpec& spec) {
     const pages::GangClient client(queue.client);
     const Deadline deadline = Deadline::after(kPostLimit);

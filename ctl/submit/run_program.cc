@@ -116,7 +116,7 @@ class Reader {
     if (end_.err.size() < kMostOutputBytes) end_.err += text;
   }
 
-  // Empty: there is nothing to read now, or at all.
+  // Empty: there is nothing to read now, or any more.
   std::string_view read_from(UniqueFd& fd) {
     const ssize_t size = ::read(fd.get(), buffer_.data(), buffer_.size());
     if (size == 0 || (size < 0 && errno != EINTR)) fd.reset();

@@ -18,12 +18,13 @@ Child start_program(ChildCommand command, const Environment& more,
                     const std::vector<std::string>& without = {});
 
 struct ProgramCall {
-  std::vector<std::string> argv;          // argv[0] is searched in PATH if it has no "/"
+  std::vector<std::string> argv;          // argv[0] is looked up in PATH if it has no "/"
   std::string input;                      // its standard input
   std::string directory = {};             // where it starts; empty: here
   Environment environment;                // added to this process' environment
   std::vector<std::string> without = {};  // variables of it that are left out
-  // Then it is killed. With a view this counts from its last output. 0: never.
+  // After this time the program is killed. With a view the time counts from its last output. 0:
+  // never.
   std::chrono::milliseconds limit{60'000};
   const LogView* view = nullptr;  // shows its output as it comes, until it or the view ends
 };

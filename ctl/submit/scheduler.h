@@ -77,8 +77,8 @@ inline bool may_pass(const Error& error) {
 // Arguments have the scheduler's own ids, without "slurm:". All functions but plan() throw an error
 // of one line, with the scheduler's words. It is one that may_pass() if the scheduler can't be
 // reached, and Error(kUnsupported) if this machine lacks its program. Error(kInvalidArgument): the
-// scheduler refuses, or has no such job. Error(kPeerLost): it has forgotten a job that it knew
-// before.
+// scheduler refuses, or has no such job. Error(kPeerLost): it has forgotten a job that this object
+// has seen there.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;

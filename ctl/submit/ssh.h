@@ -24,8 +24,8 @@ std::vector<std::string> ssh_supervisor(const std::vector<std::string>& command,
 
 // Finds the running processes of a job over ssh on this machine. They are in the process group, and
 // were started with DDPRUN_SUBMITTED_AS=id, even if their leader has ended. So processes of a later
-// group with the same number aren't found. Returns a pidfd for each, which stays valid if its
-// number is reused.
+// group with the same number aren't found. Returns a pidfd for each, which stays with its process
+// even if the number is reused.
 std::vector<UniqueFd> job_processes(pid_t group, const std::string& id);
 
 // Sends SIGTERM to each of them that still runs. Throws Error(kSystem).

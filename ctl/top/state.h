@@ -127,8 +127,8 @@ std::int64_t rank_named(std::string_view text);
 // Returns the rank whose output tells most: one that the daemon names as failed, hanging or lagging
 // behind in this round, else 0.
 std::int64_t rank_of_interest(const Job& job);
-// Returns how many nodes have a rank. While a round forms, none has one: then how many are
-// connected.
+// Counts the nodes with a rank, or, while a round forms and none has one, the connected nodes.
+// Hidden nodes count, too.
 std::int64_t num_here(const Job& job);
 // Returns one sentence about the nodes that the job waits for; empty: none.
 std::string waits_text(const Job& job);

@@ -31,7 +31,7 @@ struct NodeDryRun {
   std::optional<int> first_global_rank;
   std::vector<std::string> command;     // --hosts: starts its agent
   std::vector<std::string> arguments;   // --hosts: its ddprun's
-  std::vector<WorkerForecast> workers;  // empty: not known; with an unknown number: the first one
+  std::vector<WorkerForecast> workers;  // empty: not looked at; number not known: only the first
   std::vector<ForecastPlace> places;    // the workers'; empty: decided on the node
 };
 

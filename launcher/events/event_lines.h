@@ -49,7 +49,7 @@ class EventLines {
   const JobFacts facts_;
   const Clock::time_point begun_;
   std::optional<membership::StartRound> round_;   // the live or last one
-  std::optional<Clock::time_point> waits_since_;  // nullopt: since the job's begin
+  std::optional<Clock::time_point> waits_since_;  // nullopt: since `begun_`
   std::optional<bool> over_in_place_;             // round_'s end as told, in place or not
   std::map<int, agent::RankProgress> said_;       // last told state by global rank, in round_
 };

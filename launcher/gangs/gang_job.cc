@@ -120,8 +120,9 @@ void handle(int number, void (*handler)(int)) {
   if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
 }
 
-// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT are counted, unless this process' parent ignored
-// one. SIGUSR1 and SIGUSR2, which warn a node's ddprun of its end, don't end this process.
+// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT are counted, unless one was ignored when this
+// process started. SIGUSR1 and SIGUSR2, which warn a node's ddprun of its end, don't end this
+// process.
 void take_gang_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) handle(number, count_signal);
   for (const int number : {SIGUSR1, SIGUSR2}) handle(number, outlive_signal);
@@ -198,8 +199,8 @@ class GangJob {
     }
   }
 
-  // Signals that come together count as one, such as timeout(1)'s, which sends it also to a group.
-  // A further signal counts after the first one's effect was printed.
+  // Signals that come together count as one, such as those of timeout(1), which sends its signal to
+  // the group, too. A further signal counts after the first one's effect was printed.
   Next look_at_signals() {
     say_what_was_outlived();
     const int seen = num_signals;
@@ -251,8 +252,7 @@ class GangJob {
     return Next::kLeave;
   }
 
-  // The gang runs no more, or not for long: the ddprund has its agents end gangs that it doesn't
-  // know.
+  // The gang has ended, or will soon: the ddprund has its agents end gangs that it doesn't know.
   Next forgotten() {
     log_error(failure_ = pages::GangClient::forgotten_text(request_.spec.id));
     if (num_signals == 0) exit_status_ = static_cast<int>(ExitCode::kRetryable);
@@ -364,7 +364,7 @@ class GangJob {
   std::string lost_why_;
   std::string failure_;  // why it ended, for the error file
   bool has_cancelled_ = false;
-  int num_signals_said_ = 0;    // as many had come when the cancellation was printed
+  int num_signals_said_ = 0;    // num_signals when the cancellation was printed
   bool has_no_reader_[3] = {};  // by descriptor: nothing more is written to it
   int exit_status_ = 0;         // used if the gang is left to itself
 };

@@ -15,7 +15,7 @@
 
 namespace ddprun::launcher {
 
-// Whether standing agents are to run the job: it was typed, or a file or variable says so and
+// Whether standing agents run the job: the flag was typed, or a file or variable says so and
 // nothing else says how nodes meet.
 bool is_for_standing_agents(const CommandLine& line, const Environment& environment);
 

@@ -21,7 +21,7 @@ struct UnderChannel {
   // A socket to the agent. It ends when the channel does.
   static constexpr int kFd = 3;
 
-  bool serves = false;  // serves the rendezvous on a free port, and says it by Serving
+  bool serves = false;  // serves the rendezvous on a free port, told in a Serving
   int stop_signal = 0;  // sent to the workers at the channel's end
 
   // Sends a message to the agent. Besides Serving: an empty Room for each round in which the rank

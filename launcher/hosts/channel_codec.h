@@ -64,7 +64,7 @@ struct Output {
 // The sender has room for this many more bytes of standard input.
 struct Room {
   std::size_t num_bytes = 0;
-  bool has_stdin_rank = false;  // a round begins: all input is for this node from now on
+  bool has_stdin_rank = false;  // a round begins with that rank here: it gets all further input
 };
 // Sent last: the node's ddprun has ended.
 struct End {

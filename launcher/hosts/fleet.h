@@ -30,7 +30,7 @@ struct FleetOptions {
   int fanout = 64;            // most hosts that are being reached at once
   std::string endpoint = {};  // the rendezvous'; empty: one of the nodes serves it
   std::chrono::milliseconds reach_timeout{60'000};     // from ssh's start to the agent's hello
-  std::chrono::milliseconds gather_time{1'000};        // from a host's loss to giving up
+  std::chrono::milliseconds gather_time{1'000};        // from a host that can't be had to giving up
   std::chrono::milliseconds stop_timeout{50'000};      // from the first signal to the end
   std::chrono::milliseconds verdict_patience{10'000};  // for the rendezvous to decide after a loss
 };
@@ -131,7 +131,7 @@ class Fleet {
   std::optional<Clock::time_point> give_up_by_;  // set when a host can't be had
   std::vector<Missing> missing_;                 // hosts that can't be had
   int missing_code_ = 0;                         // exit code of the first one
-  std::optional<Clock::time_point> verdict_by_;  // after a loss: the others must end by then
+  std::optional<Clock::time_point> verdict_by_;  // a node is gone: the others must end by then
   int loss_code_ = 0;
   std::string loss_reason_;
   std::optional<Clock::time_point> stop_by_;  // set while the job is being stopped
@@ -141,7 +141,7 @@ class Fleet {
 
 // Returns the job's exit code from those of its nodes, which are in the order of their ends. It is
 // 0 if a node ended with 0, which happens only when the whole job succeeded. Otherwise it is the
-// most frequent code, the first of several.
+// most frequent code; of several, the first.
 int job_exit_code(const std::vector<int>& codes);
 
 // Tracks which node has the rank that has stdin, and how many bytes its agent has room for. Pure.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans what is started on which host: for each node the command that starts its agent, the meaning
+// Plans what is started on which host. Each node has the command that starts its agent, the meaning
 // of that command's failure, and its ddprun's arguments.
 #pragma once
 

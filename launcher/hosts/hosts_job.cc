@@ -72,7 +72,8 @@ class InputFeed {
     open();
   }
 
-  // Calls InputFlow::has_room(), then reads.
+  // As InputFlow::has_room(), then reads. If the input has ended, a node that gets the rank is sent
+  // that end.
   void has_room(int node, const channel::Room& room) {
     flow_.has_room(node, room);
     if (!room.has_stdin_rank || !ended_) return pump();
@@ -149,7 +150,7 @@ class InputFeed {
 
   const int original_fd_;
   bool is_terminal_ = false;
-  bool may_block_ = false;  // its flags are shared: reads only what is there
+  bool may_block_ = false;  // its flags are shared: a read may block, so reads only what is there
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor input_;  // not open: it is a file, or has ended
   InputFlow flow_;

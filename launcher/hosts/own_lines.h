@@ -31,7 +31,7 @@ class OwnLines {
  private:
   struct Node {
     std::string name;
-    std::string held;      // the begin of a line that may be ddprun's own
+    std::string held;      // the beginning of a line that may be ddprun's own
     bool in_line = false;  // the last line is someone else's, and unfinished
   };
   std::string shown(int index, std::string_view line);

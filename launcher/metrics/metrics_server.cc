@@ -138,7 +138,7 @@ void MetricsServer::accept_from(Listener& listener) {
   });
 }
 
-// Accepts waiting connections, a few at a time so that nothing else is delayed. False: no
+// Accepts waiting connections, at most kAcceptsPerEvent, so that nothing else is delayed. False: no
 // descriptor or memory is left.
 bool MetricsServer::accept_some(Listener& listener) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {

@@ -27,7 +27,7 @@ struct Option {
   OptionSetter set;
   char letter = 0;  // "-m"; 0: none
   // Whether only the command line can give it, not the environment or the files. This is so for
-  // options that do something else than run a job, or that say where nodes meet: for these
+  // options that do something else than run a job, or that say where nodes meet. For the latter
   // endpoint_discovery.h has an order of its own.
   bool only_typed = false;
   // If the flag is given more than once, the setter gets all values, joined by `separator`.

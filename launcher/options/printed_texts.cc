@@ -207,8 +207,8 @@ std::string toml_value(const Option& option, const std::string& text) {
   return is_number ? text : toml_string(one_line(text));
 }
 
-// Returns the endpoint that a source beyond the usual ones gives (endpoint_discovery.h); empty:
-// none does.
+// Returns the option's line if a source beyond the usual ones gives a value (endpoint_discovery.h);
+// empty: none does.
 std::string other_sources(const Option& option, const Environment& environment,
                           const std::vector<ConfigFile>& files) {
   std::string lines;

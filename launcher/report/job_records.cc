@@ -108,7 +108,7 @@ class EventQueue {
     UniqueFd opened;  // used for the file's first line
   };
 
-  // `writer` outlives this object. `options` has `open` and `says_lost`; `open` may change
+  // `writer` outlives this object. `options` has `open` and `says_lost` set; `open` may change
   // `place`'s path. `notice` is called once if lines are lost.
   EventQueue(agent::LogWriter& writer, const std::shared_ptr<Place>& place,
              EventFileOptions options, std::function<void(const std::string&)> notice)

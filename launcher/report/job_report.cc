@@ -225,7 +225,7 @@ NewFile ReportFile::make_temporary(mode_t mode) const {
 
 std::string ReportFile::problem() const {
   if (is_stdout()) return {};
-  // Isn't opened if it is a named pipe: to its reader, that would look like a write.
+  // A named pipe isn't opened: to its reader, that would look like a write.
   if (is_direct_ && !is_fifo_) return open_direct() ? "" : errno_text(errno);
   std::error_code error;
   if (fs::is_directory(path_, error)) return "is a directory";

@@ -310,7 +310,7 @@ Outcome judge_numa_balancing(const Facts& facts, const Thresholds&) {
   return warned(outcome, "sysctl -w kernel.numa_balancing=0");
 }
 
-// Groups GPUs and adapters by their NUMA node; devices without one are left out.
+// Groups GPUs, interfaces and adapters by their NUMA node; devices without one are left out.
 std::map<long long, std::vector<std::string>> near_devices(const Facts& facts) {
   std::map<long long, std::vector<std::string>> devices;
   for (const std::string& gpu : nvidia_gpus(facts.files)) {

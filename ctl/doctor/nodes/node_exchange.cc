@@ -68,14 +68,14 @@ std::map<int, std::string> await_all(store::Store& store, const std::map<int, st
 
 using std::chrono::milliseconds;
 
-// How long rank 0 waits for a part that all nodes do at the same time, but at most a third of its
-// own time.
+// How long rank 0 waits for a part that all nodes do at the same time. It never waits longer than a
+// third of its own time.
 constexpr milliseconds kSheetPatience{10'000};
 constexpr milliseconds kGreetingPatience{2'000};  // for one connection
 constexpr milliseconds kNamePatience{1'000};
 constexpr milliseconds kReachPatience{9'000};  // for all greetings of a node
 constexpr milliseconds kPairPatience{6'000};
-constexpr milliseconds kTransport{1'000};  // how long an answer travels, beyond the time to make it
+constexpr milliseconds kTransport{1'000};  // for an answer's way, beyond the time to make it
 constexpr int kMostNames = 64;             // names that each node looks up
 
 constexpr char kTokenKey[] = "doctor/token";
@@ -129,7 +129,7 @@ std::string step_text(const Step& step) {
   return text;
 }
 
-// Says why a peer's name doesn't lead to its address; empty: it does.
+// Says why a peer's name doesn't lead to it; empty: it does.
 std::string name_problem(const std::string& host, Deadline deadline) {
   const NameLookup found = look_up({.host = host, .port = 1}, deadline);
   if (found.addresses.empty()) return found.failure;
@@ -179,7 +179,7 @@ class Participant {
     store_.set(reach_key(rank_), to_json(reach));
   }
 
-  // Measures this step's pairs that this node begins.
+  // Measures those pairs of this step that this node begins.
   void take_step(std::size_t number, const std::string& step) {
     for (const std::string& line : lines_in(step)) {
       const auto ranks = numbers_in(line);
@@ -298,7 +298,7 @@ class Conductor {
 
 constexpr char kBeginKey[] = "doctor/collective";
 constexpr char kBegin[] = "begin";
-constexpr std::chrono::seconds kLeadersPatience{5};  // longer than rank 0's own deadline
+constexpr std::chrono::seconds kLeadersPatience{5};  // beyond rank 0's own deadline
 constexpr std::chrono::milliseconds kAnswerTime{1'000};
 
 std::string collective_key(int rank) { return concat(kBeginKey, "/", rank); }

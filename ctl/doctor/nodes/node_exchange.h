@@ -48,8 +48,8 @@ NodesFacts gather_nodes(store::Store& store, const Place& place, NodeSheet sheet
 void answer_rank_0(store::Store& store, const Place& place, NodeSheet sheet,
                    const ExchangeOptions& options);
 
-// The collectives run in ddprun-check, one on each rank. A library that crashes ends only that
-// program, and the report is still written.
+// Each rank tries the collectives in a ddprun-check: a library that crashes ends only that program,
+// and the report is still written.
 
 // Parses lines such as "host 67108864 12000000" and "nccl failed: …". Ignores other lines. Pure.
 std::vector<RankCollective> parse_collectives(const std::string& text);
@@ -59,8 +59,8 @@ std::vector<RankCollective> parse_collectives(const std::string& text);
 void lead_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
                       const std::string& reason_against, Deadline deadline, NodesFacts& facts);
 
-// Called on every other rank: waits for rank 0 until some seconds after the deadline, then takes
-// part.
+// Called on every other rank: waits for rank 0, at most until some seconds after the deadline, then
+// takes part.
 void join_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
                       Deadline deadline);
 

@@ -46,7 +46,7 @@ struct PairLimits {
   int mtu = 0;                                   // of this node's interface; 0: not known
 };
 
-// Measures the round trip of one byte, then the bandwidth of one direction, then of the other. Also
+// Measures round trips of one byte, then the bandwidth of one direction, then of the other. Also
 // checks whether unfragmented frames as large as the MTU arrive. A failure is in the result's
 // `failure`.
 PairMeasure measure_pair(int own_rank, const Peer& peer, const std::string& token,

@@ -23,9 +23,9 @@ struct Outliers {
   std::vector<Way> ways;   // other slow ways
 };
 
-// A way is slow if it costs more than `factor` × the usual cost, and at least `least` more. The
-// usual cost is the median of all nodes' best ways. So a bad node, which makes its partners' ways
-// slow too, doesn't change it.
+// A way is slow if it costs more than `factor` × the usual cost, and more than `least` above it.
+// The usual cost is the median of all nodes' best ways. So a bad node, which makes its partners'
+// ways slow too, doesn't change it.
 Outliers find_outliers(const std::vector<Way>& ways, double factor, double least);
 
 // Returns the median, the lower of two middle values; 0: there are no values.
@@ -50,9 +50,9 @@ Step first_step(const std::vector<int>& nodes);
 std::vector<Step> second_steps(const std::vector<int>& nodes, const Step& first,
                                const std::function<double(int node)>& speed);
 
-// Returns the pairs that are measured once more before a node is blamed, since noise from another
-// job is no slow cable. A pair is repeated if it sent data, and one direction is slow: by more than
-// `factor` × the usual, or below `least` bits per second.
+// Returns the pairs that are measured once more before a node is blamed. A moment's noise, of
+// another job or a busy CPU, is no slow cable. A pair is repeated if it sent data, and its slower
+// direction costs more than `factor` × the usual, or is below `least` bits per second.
 std::vector<NodePair> pairs_to_repeat(const std::vector<PairMeasure>& measures, double factor,
                                       double least);
 
