@@ -421,8 +421,7 @@ OutputSetup set_up_output(agent::OutputOptions& options, const Environment& envi
   }
   if (!options.has_files()) return result;
   if (!options.inherit && options.tee.empty() && !needs_files(options)) {
-    result.note =
-        log_dir_given + " holds only error files; -t 3 or -r 3 adds the workers' output";
+    result.note = log_dir_given + " holds only error files; -t 3 or -r 3 adds the workers' output";
   }
   std::string problem;
   if (directory == LogDirectory::kMade) {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kMostKept = 3;  // for the report
 const dev_t kKernelLog = makedev(1, 11);
-constexpr int kMostTold = 8;          // in a round: a broken GPU may write hundreds
+constexpr int kMostTold = 8;  // in a round: a broken GPU may write hundreds
 constexpr std::size_t kMaxRecordBytes = 8192;
 
 std::string_view advice(int xid) {

@@ -17,7 +17,8 @@ inline constexpr std::size_t kMaxNameBytes = 64;      // of gangs, users, nodes
 inline constexpr std::size_t kMaxReasonBytes = 1024;  // for people
 inline constexpr int kMaxNodes = 10'000;
 inline constexpr int kMaxSlots = 65'536;
-inline constexpr std::int64_t kMaxStopMs = 86'400'000 + 80'000;  // the longest --shutdown-timeout, and its margin
+inline constexpr std::int64_t kMaxStopMs =
+    86'400'000 + 80'000;  // the longest --shutdown-timeout, and its margin
 
 // A gang as it was submitted.
 struct GangSpec {

@@ -55,10 +55,16 @@ TEST_CASE("OutputTail: a stack of LibTorch does not push out what was wrong") {
                               "(frames of the stack left out: 99)", "Aborted"});
 }
 
-TEST_CASE("last_traceback: the last one, also in torch.distributed's form, or its exception alone") {
-  const Lines lines{"Traceback (most recent call last):", "  File \"a.py\"", "KeyError: 'a'", "goes on",
-                    "[rank1]: Traceback (most recent call last):", "[rank1]:   File \"b.py\"",
-                    "[rank1]: ValueError: b", "leaked"};
+TEST_CASE(
+    "last_traceback: the last one, also in torch.distributed's form, or its exception alone") {
+  const Lines lines{"Traceback (most recent call last):",
+                    "  File \"a.py\"",
+                    "KeyError: 'a'",
+                    "goes on",
+                    "[rank1]: Traceback (most recent call last):",
+                    "[rank1]:   File \"b.py\"",
+                    "[rank1]: ValueError: b",
+                    "leaked"};
   CHECK(last_traceback(lines) == Lines(lines.begin() + 4, lines.end() - 1));
   CHECK(last_traceback({"  File \"a.py\"", "KeyError: 'a'"}) == Lines{"KeyError: 'a'"});
   CHECK(last_traceback({"all is well"}).empty());

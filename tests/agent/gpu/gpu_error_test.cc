@@ -39,7 +39,8 @@ TEST_CASE("GpuErrorLog: tells a few errors of a round, and keeps those of broken
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
   const ddprun::UniqueFd kernel(ends[1]);
   const auto write = [&](int xid) {
-    const std::string record = "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): " + std::to_string(xid) + ", bad";
+    const std::string record =
+        "4,1,2,-;NVRM: Xid (PCI:0000:3b:00): " + std::to_string(xid) + ", bad";
     REQUIRE(::send(kernel.get(), record.data(), record.size(), 0) > 0);
   };
   boost::asio::io_context io;
@@ -50,12 +51,12 @@ TEST_CASE("GpuErrorLog: tells a few errors of a round, and keeps those of broken
   write(79);
   io.run_one();  // as soon as it is written
   REQUIRE(told.size() == 1);
-  CHECK_THAT(told[0], StartsWith("GPU 0000:3b:00: Xid 79: bad (the GPU's fault"));
+  CHECK(told[0].starts_with("GPU 0000:3b:00: Xid 79: bad (the GPU's fault"));
   for (int i = 0; i < 20; ++i) write(45);
   const std::string of_round = log->of_round();
   CHECK(told.size() == 8);
-  CHECK_THAT(of_round, StartsWith("Xid 79 on GPU 0000:3b:00, ") &&
-                           EndsWith("; and 18 more in the kernel's log"));
+  CHECK(of_round.starts_with("Xid 79 on GPU 0000:3b:00, "));
+  CHECK(of_round.ends_with("; and 18 more in the kernel's log"));
   log->begin_round();
   CHECK(log->of_round().empty());
 }
