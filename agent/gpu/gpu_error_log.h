@@ -30,8 +30,8 @@ class GpuErrorLog : public std::enable_shared_from_this<GpuErrorLog> {
   void begin_round();
 
   // Returns the round's errors, also those that were written just now: "Xid 79 on GPU 0000:3b:00,
-  // 0.8 s ago: …". If there were many these are the latest, and those of broken hardware come
-  // first. Empty: none.
+  // 0.8 s ago: …"; at most three, first of all those of broken hardware, then the latest. Empty:
+  // none.
   std::string of_round();
 
  private:
