@@ -20,7 +20,7 @@ esac
 [ $# -gt 0 ] || set -- bookworm trixie
 here=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export SOURCE_DATE_EPOCH DEBIAN_FRONTEND=noninteractive
+export SOURCE_DATE_EPOCH DEBIAN_FRONTEND=noninteractive CCACHE_DISABLE=1  # it changes the names of sources in the programs
 
 make_packages() {  # RELEASE, which must be this machine's
   local build=build/package-$1 log=$PWD/build/package-$1.log contact=()

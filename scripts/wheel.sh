@@ -27,7 +27,7 @@ dependencies=$build/dependencies
 export DDPRUN_WHEEL_ARCHITECTURE=$architecture DDPRUN_WHEEL_TOOLS=$build/tools DDPRUN_WHEEL_DEPENDENCIES=$dependencies
 export ZIG_GLOBAL_CACHE_DIR=$root/zig-cache ZIG_LOCAL_CACHE_DIR=$root/zig-cache
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
+export SOURCE_DATE_EPOCH CCACHE_DISABLE=1  # ccache changes the names of sources, which are in the programs
 mkdir -p "$sources" "$build/tools" "$dependencies/include" "$dependencies/lib" "$dependencies/cmake"
 
 say() { printf 'wheel: %s\n' "$*"; }
