@@ -9,12 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <cmath>
 #include <string_view>
 #include <utility>
 
 #include "agent/gpu/gpu_helper.h"
+#include "common/duration.h"
 #include "common/text.h"
 #include "rendezvous/asio/waits.h"
 
@@ -101,9 +100,8 @@ void GpuErrorLog::read_new() {
 std::string GpuErrorLog::of_round() {
   read_new();
   const auto text_of = [now = Clock::now()](const Seen& seen) {
-    const double seconds = std::chrono::duration<double>(now - seen.at).count();
     return concat("Xid ", seen.error.xid, " on GPU ", seen.error.device, ", ",
-                  std::round(seconds * 10) / 10, " s ago: ", seen.error.text,
+                  seconds_in_tenths(now - seen.at), " s ago: ", seen.error.text,
                   advice(seen.error.xid));
   };
   const int num_others = num_seen_ - static_cast<int>(kept_.size());

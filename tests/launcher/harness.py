@@ -59,6 +59,11 @@ def wait_until(condition, what, seconds=20):
         time.sleep(0.005)
 
 
+def read_of(process):
+    """What was read of the process' streams so far, by their names."""
+    return vars(process).setdefault("read", {"stdout": "", "stderr": ""})
+
+
 def unread(pipe, most=16384):
     """Returns the end of the pipe's current content, for messages."""
     if pipe.closed:
@@ -97,7 +102,7 @@ class Case(unittest.TestCase):
         if self.has_failed():
             print(f"\n-- {' '.join(map(str, process.args))}: {state}", file=sys.stderr)
             for name in ("stdout", "stderr"):
-                print(f"-- {name}\n{process.read[name]}{unread(getattr(process, name))}", file=sys.stderr)
+                print(f"-- {name}\n{read_of(process)[name]}{unread(getattr(process, name))}", file=sys.stderr)
         process.stdout.close()
         process.stderr.close()
 
@@ -115,8 +120,9 @@ class Case(unittest.TestCase):
             process.kill()
             out, err = process.communicate()
             self.fail(f"ddprun hung:\n{out}\n{err}")
-        process.read["stdout"] += out or ""
-        process.read["stderr"] += err or ""
+        read = read_of(process)
+        read["stdout"] += out or ""
+        read["stderr"] += err or ""
         done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         done.text = f"exit {done.returncode}\n-- stdout\n{out}\n-- stderr\n{err}"
         if code is not None:
