@@ -147,6 +147,26 @@ TEST_CASE("AgentMachine: inspects the ranks of its round when asked, and says wh
   CHECK(node.last<agent_action::Tell>()->text == "  state S");
 }
 
+TEST_CASE(
+    "AgentMachine: a job that is stopped while it hangs ends with that hang, unless it went on") {
+  AgentNode node;
+  node.run();
+  TrainingStatus training;
+  node(agent_event::StepsTimed{1, {}, training});
+  node.hear(HangVerdict{1, "hang: rank 1", {}});
+  node.now += 10s;
+  node.hear(HangVerdict{1, "still: hang: rank 1", {}});
+  const bool went_on = GENERATE(true, false);
+  training.step = went_on ? 1 : 0;
+  node(agent_event::StepsTimed{1, {}, training});
+  node.hear(JobEnd{130, "received SIGINT", {}, 1});
+  node(agent_event::WorkersGone{1});
+  const auto* const exit = node.last<agent_action::Exit>();
+  REQUIRE(exit != nullptr);
+  CHECK(exit->verdict.reason ==
+        (went_on ? "received SIGINT" : "received SIGINT; 10 s before: hang: rank 1"));
+}
+
 TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever wants them first") {
   AgentNode node;
   node.run();
