@@ -60,7 +60,7 @@ def wait_until(condition, what, seconds=20):
 
 
 def read_of(process):
-    """What was read of the process' streams so far, by their names."""
+    """Returns what was read of the streams of the process so far, by their names."""
     return vars(process).setdefault("read", {"stdout": "", "stderr": ""})
 
 
