@@ -19,8 +19,9 @@ class HashedKey : public std::string_view {
   template <std::convertible_to<std::string_view> Text>
   constexpr HashedKey(const Text& text) : std::string_view(text) {}  // NOLINT: as a string_view is
 
+  std::string_view text() const { return {data(), size()}; }
   std::size_t hash() const {
-    if (!hash_) hash_ = KeyedHash()(*this);
+    if (!hash_) hash_ = KeyedHash()(text());
     return *hash_;
   }
 

@@ -39,7 +39,7 @@ void encode_request(const Request& request, std::string* out) {
         append_integer(request.number, out);
         break;
       case 'k':
-        append_vector(request.key, out);
+        append_vector(request.key.text(), out);
         break;
       case 'v':
         append_vector(request.value, out);

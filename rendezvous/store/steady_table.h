@@ -51,14 +51,16 @@ class SteadyTable {
   // Returns the oldest entry; null: the table is empty.
   Entry* first() const { return first_; }
   // Returns null if the key isn't there.
-  Entry* find(const HashedKey& key) const { return empty() ? nullptr : find(key, key.hash()); }
+  Entry* find(const HashedKey& key) const {
+    return empty() ? nullptr : find(key.text(), key.hash());
+  }
   bool contains(const HashedKey& key) const { return find(key) != nullptr; }
 
   // Returns the key's entry, which is made if there is none, and whether it is new.
   std::pair<Entry*, bool> try_emplace(const HashedKey& key) {
     const std::size_t hash = key.hash();
-    if (Entry* const found = empty() ? nullptr : find(key, hash)) return {found, false};
-    std::unique_ptr<Entry> made(new Entry(key));
+    if (Entry* const found = empty() ? nullptr : find(key.text(), hash)) return {found, false};
+    std::unique_ptr<Entry> made(new Entry(key.text()));
     add_bucket();
     Entry* const entry = made.release();
     entry->next_ = std::exchange(bucket(place_of(hash)), entry);

@@ -430,8 +430,8 @@ void StoreState::offer_again(ConnectionId connection, const Request* next_reques
   const std::vector<std::string> keys = std::move(offers->second);
   offered_to_.erase(offers);
   for (const std::string& key : keys) {
-    const bool taken =
-        next_request && next_request->opcode == Opcode::kQueuePop && next_request->key == key;
+    const bool taken = next_request && next_request->opcode == Opcode::kQueuePop &&
+                       next_request->key.text() == key;
     if (!taken && is_queue(key)) offer_element(key);
   }
 }
@@ -454,7 +454,7 @@ void StoreState::barrier(ConnectionId from, const Request& request) {
   const std::int64_t num_arrived = wrapping_add(number, 1);
   const bool complete = num_arrived >= request.number;
   const std::string text = std::to_string(num_arrived);
-  const std::vector<std::string_view> keys = {request.key};
+  const std::vector<std::string_view> keys = {request.key.text()};
   if (!fits_value(request.key, text.size()) || (!complete && !may_wait(from, keys))) return;
   const bool is_new = assign(request.key, text);
   if (!waits_.empty()) {
