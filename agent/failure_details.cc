@@ -44,10 +44,6 @@ std::vector<std::string> lines_of(std::string_view text) {
   while (!text.empty()) {
     lines.emplace_back(take_until(text, "\n"));
   }
-  // Too long: drops the outermost calls, since the innermost ones show where it broke.
-  if (const auto surplus = std::ssize(lines) - std::ptrdiff_t{kMaxTracebackLines}; surplus > 0) {
-    lines.erase(lines.begin() + 1, lines.begin() + 1 + surplus);
-  }
   return lines;
 }
 
@@ -203,7 +199,8 @@ WorkerError parse_error_file(std::string_view json) {
   // "message" is the text itself.
   result.message = json_at::text(root, "message");
   if (result.message.empty()) result.message = json_at::text(root, "message", "message");
-  result.traceback = lines_of(json_at::text(root, "message", "extraInfo", "py_callstack"));
+  result.traceback =
+      shortened_traceback(lines_of(json_at::text(root, "message", "extraInfo", "py_callstack")));
   result.fields = further_fields(root.as_object());
   return result;
 }

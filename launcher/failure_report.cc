@@ -192,15 +192,15 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
       for (const std::string& output : failure->last_lines)
         text += "    | " + with_tabs(output) + "\n";
     }
+    const std::string of_all_ranks = concat("all ranks of ", failure->host, ": ");
     const char* name = "logs";
     for (const std::string& file : failure->log_files) line(std::exchange(name, ""), file);
     if (!failure->log_files.empty()) {
-      line("", concat("all ranks of ", failure->host, ": ",
-                      agent::LogTree::run_directory_of(failure->log_files.front())));
+      line("", of_all_ranks + agent::LogTree::run_directory_of(failure->log_files.front()));
     }
     if (const std::string& file = failure->flight_recorder; !file.empty()) {
       line("recorder", file);
-      line("", concat("all ranks of ", failure->host, ": ", agent::LogTree::of_all_ranks(file)));
+      line("", of_all_ranks + agent::LogTree::of_all_ranks(file));
     }
     line("others", others(verdict, context));
     for (const std::string& victim : verdict.victims) line("victim", victim);

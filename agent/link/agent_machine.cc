@@ -437,7 +437,7 @@ void AgentMachine::hear(const membership::Inspect& inspect) {
 
 void AgentMachine::hear(const HangVerdict& verdict) {
   if (verdict.round != round_ || workers_ == Workers::kNone) return;
-  const bool goes_on = hang_ && verdict.text.starts_with("still: ");
+  const bool goes_on = hang_ && verdict.text.starts_with(kStillHangs);
   if (!goes_on) hang_ = {verdict.text, now_};
   tell(LogLevel::kWarning, verdict.text);
   for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);

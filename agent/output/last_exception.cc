@@ -54,12 +54,15 @@ std::vector<std::string> last_traceback(const std::vector<std::string>& lines) {
     return bare(line) == "Traceback (most recent call last):";
   });
   if (head != lines.rend()) begin = head.base() - 1;
-  std::vector<std::string> traceback(begin, end);
-  if (traceback.size() > kMaxTracebackLines) {
-    const auto surplus = static_cast<std::ptrdiff_t>(traceback.size() - kMaxTracebackLines);
-    traceback.erase(traceback.begin() + 1, traceback.begin() + 1 + surplus);
+  return shortened_traceback({begin, end});
+}
+
+std::vector<std::string> shortened_traceback(std::vector<std::string> lines) {
+  if (lines.size() > kMaxTracebackLines) {
+    const auto surplus = static_cast<std::ptrdiff_t>(lines.size() - kMaxTracebackLines);
+    lines.erase(lines.begin() + 1, lines.begin() + 1 + surplus);
   }
-  return traceback;
+  return lines;
 }
 
 bool is_of_empty_stdin(std::string_view exception) {

@@ -15,10 +15,13 @@ namespace ddprun::agent {
 // doesn't count.
 std::string_view last_exception(const std::vector<std::string>& lines);
 
-// Returns the last traceback of Python, its exception as the last line. At most kMaxTracebackLines:
-// the first one and the innermost ones. Empty: the lines name no exception.
-inline constexpr std::size_t kMaxTracebackLines = 24;
+// Returns the last traceback of Python, its exception as the last line, as shortened_traceback().
+// Empty: the lines name no exception.
 std::vector<std::string> last_traceback(const std::vector<std::string>& lines);
+
+// Keeps at most kMaxTracebackLines: the first line and the innermost calls, where it broke.
+inline constexpr std::size_t kMaxTracebackLines = 24;
+std::vector<std::string> shortened_traceback(std::vector<std::string> lines);
 
 // Whether Python ends with this exception when it wants a line of a stdin that has none: pdb's
 // prompt (breakpoint()), input(). `exception`: as returned above.

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <boost/describe/class.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/stop_limits.h"
 
 namespace ddprun::gangs {
 
@@ -17,8 +20,9 @@ inline constexpr std::size_t kMaxNameBytes = 64;      // of gangs, users, nodes
 inline constexpr std::size_t kMaxReasonBytes = 1024;  // for people
 inline constexpr int kMaxNodes = 10'000;
 inline constexpr int kMaxSlots = 65'536;
+// With the longest --shutdown-timeout.
 inline constexpr std::int64_t kMaxStopMs =
-    86'400'000 + 80'000;  // the longest --shutdown-timeout, and its margin
+    std::chrono::milliseconds(std::chrono::hours(24) + kDdprunGoneMargin).count();
 
 // A gang as it was submitted.
 struct GangSpec {
@@ -33,7 +37,9 @@ struct GangSpec {
   std::vector<std::string> arguments;    // ddprun's
   std::vector<std::string> environment;  // NAME=VALUE
   std::string directory;
-  std::int64_t stop_ms = 110'000;  // from SIGTERM to SIGKILL
+  // From SIGTERM to SIGKILL.
+  std::int64_t stop_ms =
+      std::chrono::milliseconds(std::chrono::seconds(30) + kDdprunGoneMargin).count();
 
   friend bool operator==(const GangSpec&, const GangSpec&) = default;
 };

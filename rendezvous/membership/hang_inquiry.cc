@@ -164,7 +164,7 @@ HangInquiry::Telling HangInquiry::how_to_tell(HangKind kind, int global_rank, Cl
 void HangInquiry::tell(const HangFinding& finding, Telling telling, bool acts, Actions& out) {
   HangVerdict verdict{job_.round, finding.text, finding.lines};
   if (telling == Telling::kOneLine) {
-    verdict.text = "still: " + verdict.text;
+    verdict.text = kStillHangs + verdict.text;
     verdict.lines.clear();
   }
   const HangAction action = job_.settings.hang_action;

@@ -413,6 +413,8 @@ struct HangVerdict {
   std::vector<std::string> lines;  // evidence: e.g. the outlier's stack; at most kMaxVerdictLines
 };
 inline constexpr std::size_t kMaxVerdictLines = 40;
+// The text begins so if the hang was told before.
+inline constexpr char kStillHangs[] = "still: ";
 
 // The job is over: the agent stops its workers, reports, and exits with exit_code, the same on
 // every node.

@@ -90,7 +90,7 @@ class Case(unittest.TestCase):
         popen = functools.partial(host.popen if host else subprocess.Popen, preexec_fn=preexec_fn, cwd=cwd)
         process = popen([program, *args], env=environment(**more), text=True,
                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.read = {"stdout": "", "stderr": ""}  # what await_line() and finish() have read
+        read_of(process)  # process.read: await_line() and finish() fill it
         self.addCleanup(self._end, process)
         return process
 

@@ -61,6 +61,14 @@ std::size_t num_keys(const ModelKeys& keys, const std::string& prefix) {
   return keys.with_prefix(prefix).size();
 }
 
+// Checks that a batch that was cut off is there as a whole, or not at all. Returns which.
+bool is_whole(ModelKeys& keys, Random& random, const Rows& before, const Rows& after) {
+  const auto content = content_of(keys, random);
+  CHECK(content.losses.empty());
+  CHECK((content.rows == before || content.rows == after));
+  return content.rows != before;
+}
+
 TEST_CASE("EtcdJournal: a batch that is cut off anywhere is there as a whole, or not at all") {
   Random random(1);
   const Batch first{{"a", "1"}, {"b", std::string(200, 'b')}, {"c", "3"}};
@@ -87,10 +95,7 @@ TEST_CASE("EtcdJournal: a batch that is cut off anywhere is there as a whole, or
     } catch (const Deposed&) {
     }
     leader.store->before_each = nullptr;
-    const auto content = content_of(keys, random);
-    CHECK(content.losses.empty());
-    CHECK((content.rows == before || content.rows == after));
-    (content.rows == before ? num_before : num_after) += 1;
+    (is_whole(keys, random, before, after) ? num_after : num_before) += 1;
     if (has_ended) break;
     // A deposed leader changes nothing any more. The new leader goes on, and leaves nothing over.
     const auto kept = keys.keys;
@@ -144,10 +149,7 @@ TEST_CASE(
     } catch (const Deposed&) {
     }
     leader.store->before_each = nullptr;
-    const auto content = content_of(keys, random);
-    CHECK(content.losses.empty());
-    CHECK((content.rows == before || content.rows == after));
-    (content.rows == before ? num_before : num_after) += 1;
+    (is_whole(keys, random, before, after) ? num_after : num_before) += 1;
     most_between = std::max(most_between, num_between);
   }
   CHECK(num_before > 10);

@@ -477,19 +477,23 @@ TEST_CASE("StoreServer: it says once that it is out of descriptors and goes on l
     require(::setrlimit(RLIMIT_NOFILE, &limit) == 0, __LINE__);
     LogLines log;
     ServerThread server;
-    // Both ends count. The waiting connections use up the client's descriptors, too.
-    std::vector<UniqueFd> clients;
-    for (;;) {
-      UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      if (!fd) break;
-      const SocketAddress address = resolve({"127.0.0.1", server.endpoint().port}).front();
+    // Both ends count. The client's sockets and the accepted ones use up all descriptors.
+    const auto make_socket = [] {
+      return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    };
+    const SocketAddress address = resolve({"127.0.0.1", server.endpoint().port}).front();
+    const auto connect = [&](const UniqueFd& fd) {
       ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+    };
+    UniqueFd last = make_socket();  // it is connected when no descriptor is left to accept it
+    std::vector<UniqueFd> clients;
+    for (UniqueFd fd = make_socket(); fd; fd = make_socket()) {
+      connect(fd);
       clients.push_back(std::move(fd));
     }
+    connect(last);
     require(log.await("can't accept") != "", __LINE__);
-    // Connections that were not accepted are taken as soon as others close. There is none if
-    // accept() ran short before anybody waited.
-    UniqueFd last = std::move(clients.back());
+    // Connections that were not accepted are taken as soon as others close.
     clients.clear();
     const Deadline deadline = Deadline::after(10s);
     const std::string hello = encoded({validate_request(), ping_request(9)});
