@@ -441,7 +441,7 @@ class OneHost(StandingCase):
         done = self.finish(self.submit(*SH, "echo found", cwd=self.place))
         self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.text)
 
-    def test_an_agent_as_a_service_of_systemd_speaks_for_itself_alone(self):
+    def test_an_agent_as_a_service_of_systemd_speaks_for_itentries("_TRANSPORT=stdout", alone(self):
         self.queue()
         path = os.path.join(self.place, "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -530,13 +530,13 @@ class OneHost(StandingCase):
         self.assertEqual(self.finish(job).returncode, 3)
         agent.terminate()
         self.assertEqual(agent.wait(harness.TIMEOUT), 0)
-        told = [entry["MESSAGE"] for entry in place.entries("_COMM=ddprun-agent", "PRIORITY=6")]
+        told = [entry["MESSAGE"] for entry in place.entries("_TRANSPORT=stdout", "PRIORITY=6")]
         self.assertIn("ddprun-agent: node n1 of ", told[0])
         about = [line for line in told if f"gang {gang} " in line]
         self.assertEqual(about, [f"ddprun-agent: gang {gang} begins, 1 slot", f"ddprun-agent: gang {gang} has ended with 3"])
         refused = place.start(AGENT, "--slots=none", f"--rdzv-endpoint={self.endpoint}", env=harness.environment())
         self.assertEqual(refused.wait(harness.TIMEOUT), 2)
-        self.assertIn("--slots=none", place.entries("_COMM=ddprun-agent", "PRIORITY=3")[-1]["MESSAGE"])
+        self.assertIn("--slots=none", place.entries("_TRANSPORT=stdout", "PRIORITY=3")[-1]["MESSAGE"])
 
     def replace(self, path, by):
         shutil.copy(by, path + ".new")

@@ -39,7 +39,10 @@ class Journald:
             time.sleep(0.005)
 
     def entries(self, *matches):
-        """Returns the entries so far, a dictionary for each."""
+        """Returns the entries so far, a dictionary for each.
+
+        `_COMM` is not in an entry of a process that ended before journald read its line.
+        """
         subprocess.run([*self._inside, "journalctl", "--sync"], check=True, timeout=SECONDS)
         done = subprocess.run([*self._inside, "journalctl", "--directory=/run/log/journal", "--output=json", *matches],
                               capture_output=True, text=True, timeout=SECONDS)

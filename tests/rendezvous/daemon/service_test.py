@@ -308,7 +308,7 @@ class Journal(ServiceCase):
         self.ddprun(f"--rdzv-endpoint={address}", "--rdzv-id=of-mine", "false", code=1)
         daemon.terminate()
         self.assertEqual(daemon.wait(harness.TIMEOUT), 0)
-        first, *others = self.entries("_COMM=ddprund")
+        first, *others = self.entries("_TRANSPORT=stdout")
         self.assertEqual((first["MESSAGE"], first["PRIORITY"]), (f"listening on {address}", "6"))
         about = [entry["PRIORITY"] for entry in others if entry["MESSAGE"].startswith("job of-mine: ")]
         self.assertEqual(set(about), {"4", "6"})
@@ -328,14 +328,14 @@ class Journal(ServiceCase):
 
     def test_a_line_that_ddprun_refuses_is_an_error(self):
         self.assertEqual(self.in_journal(harness.DDPRUN, "--nnodes=x", "true").wait(harness.TIMEOUT), 2)
-        entry, = self.entries("_COMM=ddprun")
+        entry, = self.entries("_TRANSPORT=stdout")
         self.assertIn("--nnodes", entry["MESSAGE"])
         self.assertEqual(entry["PRIORITY"], "3")
 
     def test_a_start_that_fails_is_an_error(self):
         _, address = self.listener()
         self.assertEqual(self.in_journal(harness.DDPRUND, f"--listen={address}").wait(harness.TIMEOUT), 2)
-        entry, = self.entries("_COMM=ddprund")
+        entry, = self.entries("_TRANSPORT=stdout")
         self.assertIn("in use by", entry["MESSAGE"])
         self.assertEqual(entry["PRIORITY"], "3")
 
@@ -348,7 +348,7 @@ class Journal(ServiceCase):
         self.assertEqual(daemon.wait(harness.TIMEOUT), 0)
         with open(path) as text:
             self.assertRegex(text.readline(), r" info: listening on 127")
-        self.assertEqual(self.entries("_COMM=ddprund"), [])
+        self.assertEqual(self.entries("_TRANSPORT=stdout"), [])
 
 
 if __name__ == "__main__":
