@@ -26,10 +26,10 @@
 #include "agent/link/store_listener.h"
 #include "agent/link/wait_news.h"
 #include "common/clock.h"
+#include "common/death_limits.h"
 #include "common/endpoint.h"
 #include "common/exit_codes.h"
 #include "common/log_level.h"
-#include "common/stop_limits.h"
 #include "rendezvous/messages/job_settings.h"
 #include "rendezvous/messages/messages.h"
 
