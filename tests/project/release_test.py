@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the cheap parts of a release: the tarball's install.sh with this build's programs, release.sh's refusals, an
-RPM, the workflows. scripts/wheel_check.sh tries the wheels, scripts/image_check.sh the
+"""Tests the cheap parts of a release: the tarball's install.sh with this build's programs, release.sh's refusals and
+its tag, the workflows. scripts/wheel_check.sh tries the wheels, scripts/image_check.sh the
 container image and the conda package."""
 import json
 import os
@@ -116,6 +116,55 @@ class Release(unittest.TestCase):
         self.run_command(*git, "commit", "-qam", "section", cwd=tree)
         self.run_command(*git, "tag", "v9.9.9", cwd=tree)
         self.assertIn("v9.9.9 is tagged", problem())
+
+    def test_a_release_is_tagged_here_and_not_pushed(self):
+        """The real script runs with the real git, changelog and source archive. Programs stand in for an hour of building."""
+        tree, origin = os.path.join(self.folder, "tree"), os.path.join(self.folder, "origin")
+        for name in ("scripts/release.sh", "packaging/pack_wheel.py", "CHANGELOG.md", "CMakeLists.txt", "README.md", ".gitignore"):
+            os.makedirs(os.path.dirname(os.path.join(tree, name)), exist_ok=True)
+            shutil.copy(os.path.join(SOURCE, name), os.path.join(tree, name))
+        for name, old, new in (("CMakeLists.txt", r"(?<=project\(ddprun VERSION )\S+", "0.2.0"),
+                               ("CHANGELOG.md", r"(?<=## \[Unreleased\])\n", "\n\n## [0.2.0] - 2026-12-24\n")):
+            with open(os.path.join(tree, name), encoding="utf-8") as file:
+                text = file.read()
+            files.write(tree, name, re.sub(old, new, text, count=1))
+        script = "#!/bin/sh\nmkdir -p dist\necho \"$(basename $0) $*\"\n"
+        for name in ("scripts/wheel.sh", "scripts/tarball.sh", "scripts/debian_packages.sh", "packaging/sbom.py"):
+            files.write(tree, name, script, 0o755)
+        for name in ("qemu-aarch64-static", "rpmbuild", "debootstrap", "dpkg-shlibdeps", "tclsh", "tic"):
+            files.write(self.folder, "programs/" + name, script, 0o755)
+        self.run_command("git", "init", "-q", "--bare", origin)
+        self.run_command("git", "init", "-q", cwd=tree)
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        for command in (["add", "."], [*identity, "commit", "-qm", "all"], ["remote", "add", "origin", origin],
+                        ["push", "-q", "origin", "HEAD:main"]):
+            self.assertEqual(self.run_command("git", *command, cwd=tree).returncode, 0)
+        done = self.run_command("env", f"PATH={self.folder}/programs:{os.environ['PATH']}", "DEBEMAIL=a@example.org",
+                                "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org", "scripts/release.sh", cwd=tree)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("wheel.sh aarch64\n", done.stdout)
+        self.assertIn("tagged v0.2.0; push the tag yourself", done.stdout)
+        self.assertEqual(self.run_command("git", "cat-file", "-t", "v0.2.0", cwd=tree).stdout, "tag\n")
+        self.assertEqual(self.run_command("git", "rev-list", "-1", "v0.2.0", cwd=tree).stdout,
+                         self.run_command("git", "rev-parse", "HEAD", cwd=tree).stdout)
+        self.assertEqual(self.run_command("git", "tag", cwd=origin).stdout, "")
+        with open(tree + "/dist/SHA256SUMS", encoding="utf-8") as file:
+            self.assertIn("  ddprun-0.2.0.tar.gz\n", file.read())
+
+    def test_a_debian_changelog_of_the_first_release_has_what_was_there_before(self):
+        shutil.copy(os.path.join(SOURCE, "packaging/debian_changelog.py"), files.write(self.folder, "packaging/debian_changelog.py", ""))
+        with open(os.path.join(SOURCE, "CHANGELOG.md"), encoding="utf-8") as file:
+            page = file.read()
+        old = "\n## 0.1.0\n"
+        self.assertIn(old, page)
+        for dated in ("", "\n## [0.2.0] - 2026-12-24\n\n- The first release.\n"):
+            files.write(self.folder, "CHANGELOG.md", page.replace(old, dated + old))
+            said = self.run_command(sys.executable, "packaging/debian_changelog.py", "0.3.0" if dated else "0.2.0", "1", "bookworm",
+                                    "Ada Lovelace <ada@example.org>").stdout
+            newer, _, first = said.partition("ddprun (0.2.0-1) bookworm; ")
+            self.assertEqual("ddprun (0.3.0-1) bookworm; " in newer, bool(dated))
+            self.assertNotIn("  * The launcher `ddprun`", newer)
+            self.assertIn("  * The launcher `ddprun`", first)
 
     def test_the_image_and_the_recipe_name_what_the_tarball_has(self):
         self.install_below(self.folder + "/stage")
