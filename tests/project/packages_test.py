@@ -165,6 +165,7 @@ assert install_test.named_pages_are_there("/usr")'
               -o DPkg::Options::=--force-confold /packages/ddprun_*.deb >/dev/null
             echo "kept: $(tail -n 1 /etc/ddprun/ddprun.toml)"
             test ! -e /usr/share/doc/ddprun/docs/earlier.md || echo "left: earlier.md"
+            python3 -m compileall -q /usr/share/ddprun/python  # as root does who imports each module
             serve second
             ddprunctl jobs --rdzv-endpoint={at} | sed 's/^/jobs: /'
             end

@@ -78,6 +78,8 @@ class Release(unittest.TestCase):
         self.assertEqual(job.stdout.count("up"), 2)
         with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
             self.assertIn("ExecStart=%s/bin/ddprund " % prefix, unit.read())
+        self.assertEqual(self.run_command(sys.executable, "-m", "compileall", "-q", prefix + "/share/ddprun/python").returncode, 0)
+        self.assertGreater(len([name for name in files.below(prefix) if name.endswith(".pyc")]), 10)
         # This makes another version, which lacks that page.
         os.unlink(os.path.join(tree, "share/doc/ddprun/docs/top.md"))
         self.assertEqual(self.run_command(install, "--prefix=" + prefix).returncode, 0)
