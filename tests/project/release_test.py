@@ -209,6 +209,20 @@ class Release(unittest.TestCase):
             for script in called:
                 self.assertTrue(os.access(os.path.join(SOURCE, script), os.X_OK), script)
 
+    def test_a_nightly_run_of_the_workflows_has_its_time_and_privileges(self):
+        with open(os.path.join(SOURCE, ".github/workflows/ci.yml"), encoding="utf-8") as file:
+            github = file.read()
+        with open(os.path.join(SOURCE, ".gitlab-ci.yml"), encoding="utf-8") as file:
+            gitlab = file.read()
+        limits = "timeout-minutes: ${{ github.event_name == 'schedule' && 360 || 90 }}\n"
+        self.assertLess(github.index("\n      options: --privileged"), github.index(limits))
+        self.assertLess(github.index(limits), github.index("scripts/test.sh ${{ github.event_name == 'schedule' && '--nightly'"))
+        self.assertIn("-${{ github.event_name }}-", re.search("^  group: (.*)", github, re.M)[1])
+        jobs = dict(zip(("test", "nightly"), re.findall(r"^(?:test|nightly):\n((?:  .*\n)+)", gitlab, re.M)))
+        self.assertIn("timeout: 6h", jobs["nightly"])
+        for job in jobs.values():
+            self.assertIn("    - unshare --net true || ", job)
+
 
 if __name__ == "__main__":
     runner.main()
