@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests scripts/test.sh: it installs only what its parts need. Fakes replace the setup and the runs."""
+"""Tests scripts/test.sh and torch_versions.sh: what they install, run and report. Fakes replace the setup and the runs."""
 import json
 import os
 import re
@@ -71,6 +71,22 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=demo"], text=True, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
+
+    def test_deepspeed_without_its_header_fails_the_versions_of_pytorch(self):
+        """A python3 stands in that installs nothing and whose tests pass: it has no Python.h."""
+        shutil.copy(os.path.join(SOURCE, "scripts/torch_versions.sh"), self.scripts)
+        python = """folder=$3
+[ "$1 $2" = "-m venv" ] || { case "$*" in *'"Python.h"'*) exit 1 ;; *metadata*) echo 7 ;; esac; exit 0; }
+mkdir -p "$folder/bin"
+cp "$0" "$folder/bin/python"
+"""
+        environment = self.with_tools(python3=python, ddprun="exit 0", ddprund="exit 0")
+        environment["DDPRUN_BIN_DIR"] = os.path.join(self.scripts, "tools")
+        done = subprocess.run([os.path.join(self.scripts, "torch_versions.sh"), "2.15.0", "deepspeed"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        self.assertIn("| passed | passed | passed | passed | passed |", done.stdout)
+        self.assertIn("\nDeepSpeed 7 with PyTorch 2.15.0: failed (no Python.h, ", done.stdout)
+        self.assertEqual(done.returncode, 1)
 
     def test_the_demo_comes_before_anything_is_installed_in_a_new_clone(self):
         status, output = self.in_a_new_clone("0.9612", "echo ddprund 1")
