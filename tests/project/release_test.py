@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
@@ -199,6 +200,42 @@ class Release(unittest.TestCase):
         named = {"bin/" + name for name in re.search(r"bin: \[(.*)\]", recipe)[1].split(", ")}
         named |= {re.search("license_file: (.*)", recipe)[1], re.search(r"script: \./(\S+) --prefix", recipe)[1]}
         self.assertEqual({tarball.removesuffix(".tar.gz") + "/" + name for name in named} - members, set())
+
+    def test_a_release_that_differs_from_its_second_build_or_lacks_a_file_is_found(self):
+        """Stands in for release.sh, whose two builds take hours. The check is the real one."""
+        tree = os.path.join(self.folder, "tree")
+        release = """#!/bin/bash
+            mkdir dist && cd dist
+            for file in ddprun-9.9.9-py3-none-manylinux2014_{x86_64,aarch64}.whl ddprun-9.9.9-linux-{x86_64,aarch64}.tar.gz \\
+                        ddprun-9.9.9-1.{x86_64,aarch64}.rpm {ddprun,libddprun-dev}_9.9.9-1~deb{12,13}u1_amd64.deb ddprun-9.9.9.tar.gz; do
+              echo "$file" >"$file"
+            done
+            [ "$1" = --no-tag ] || exit 1
+            case $CASE in differs) echo "$PWD" >ddprun-9.9.9-1.x86_64.rpm ;; lacks) rm ddprun-9.9.9-linux-aarch64.tar.gz ;; esac
+            echo "$BILL" >ddprun-9.9.9.spdx.json
+            sha256sum -- * >SHA256SUMS
+            [ "$CASE" != unnamed ] || sed -i '/  ddprun-9.9.9.tar.gz/d' SHA256SUMS
+        """
+        shutil.copy(os.path.join(SOURCE, "scripts/release_check.sh"), files.write(tree, "scripts/release_check.sh", ""))
+        os.chmod(tree + "/scripts/release_check.sh", 0o755)
+        files.write(tree, "scripts/release.sh", textwrap.dedent(release), 0o755)
+        files.write(tree, "CMakeLists.txt", "project(ddprun VERSION 9.9.9 LANGUAGES CXX)\n")
+        self.run_command("git", "init", "-q", cwd=tree)
+        self.run_command("git", "add", ".", cwd=tree)
+        self.run_command("git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "all", cwd=tree)
+        names = ("ddprun", "openssl", "sqlite", "ncurses", "boost")
+        bill = {"spdxVersion": "SPDX-2.3", "packages": [{"name": name, "versionInfo": "9.9.9", "SPDXID": name} for name in names],
+                "relationships": [{"relationshipType": "STATIC_LINK", "relatedSpdxElement": name} for name in names[1:]]}
+        less = {**bill, "packages": bill["packages"][:3]}
+        for case, packages, said in (("", bill, "two builds have the same bytes"), ("differs", bill, "two builds of one commit differ"),
+                                     ("lacks", bill, "there is no ddprun-9.9.9-linux-aarch64.tar.gz"),
+                                     ("unnamed", bill, "SHA256SUMS has no ddprun-9.9.9.tar.gz"),
+                                     ("", less, "is no bill of these programs"), ("", None, "is no bill of these programs")):
+            with self.subTest(case or packages):
+                done = self.run_command("env", "CASE=" + case, "BILL=" + (json.dumps(packages) if packages else "none"),
+                                        "scripts/release_check.sh", cwd=tree)
+                self.assertEqual(done.returncode, 0 if packages is bill and not case else 1)
+                self.assertIn(said, done.stdout + done.stderr)
 
     def test_the_workflows_call_scripts_that_are_there(self):
         for workflow in (".github/workflows/ci.yml", ".gitlab-ci.yml"):
