@@ -167,6 +167,9 @@ class Wheel(unittest.TestCase):
         wanted = {package + name for name in files.below(os.path.join(SOURCE, "python")) if "__pycache__" not in name}
         wanted |= {"share/doc/ddprun/docs/" + name for name in files.below(os.path.join(SOURCE, "docs"))}
         wanted |= {"libexec/ddprun/" + name for name in HELPERS} | {"share/man/" + name for name in PAGES}
+        digits = files.below(os.path.join(SOURCE, "data/digits"))
+        self.assertTrue(digits)
+        wanted |= {package + "ddprun/examples/data/" + name for name in digits}
         self.assertGreater(len(wanted), 100)
         self.assertEqual(wanted - files.below(self.venv), set())
 
@@ -174,6 +177,9 @@ class Wheel(unittest.TestCase):
         self.write("launch.py", "import ddprun\n\ndef f(x):\n    return x * 2\n\n"
                                 "if __name__ == '__main__':\n    print(ddprun.launch(f, 21, nproc_per_node=2))\n")
         self.assertIn("[42, 42]", self.run_command(self.bin("python"), "launch.py"))
+
+    def test_it_is_small(self):
+        self.assertLessEqual(os.path.getsize(self.wheel), 12e6)
 
     def test_compat_is_installed_where_it_is_asked_for_alone(self):
         code = "import sys; print('ddprun.compat' in sys.modules)"
