@@ -6,6 +6,7 @@
 """
 import importlib.util
 import os
+import shutil
 import socket
 import ssl
 import struct
@@ -172,6 +173,29 @@ class Wheel(unittest.TestCase):
         wanted |= {package + "ddprun/examples/data/" + name for name in digits}
         self.assertGreater(len(wanted), 100)
         self.assertEqual(wanted - files.below(self.venv), set())
+
+    def test_pip_refuses_the_wheel_on_other_platforms(self):
+        machine = os.uname().machine
+        offered = os.path.join(self.folder, "offered")
+        os.makedirs(offered)
+        name = "-".join(os.path.basename(self.wheel).split("-")[:4])
+        shutil.copy(self.wheel, os.path.join(offered, "%s-manylinux2014_%s.manylinux_2_17_%s.whl" % (name, machine, machine)))
+        for platform, status in (("manylinux_2_17_" + machine, 0), ("manylinux_2_12_" + machine, 1), ("musllinux_1_2_" + machine, 1),
+                                 ("macosx_14_0_arm64", 1), ("win_amd64", 1)):
+            said = self.run_command(self.bin("pip"), "download", "--quiet", "--no-index", "--find-links", offered, "--dest", self.folder,
+                                    "--only-binary", ":all:", "--platform", platform, "ddprun", status=status)
+            self.assertEqual("ERROR: No matching distribution found for ddprun" in said, status == 1, said)
+
+    def test_pip_says_in_a_line_why_it_can_not_compile_the_source(self):
+        call = "import os, sys; sys.path.insert(0, %r); import pack_wheel; %%s; pack_wheel.build_wheel('nowhere')" % os.path.dirname(PACK)
+        nothing = os.path.join(self.folder, "nothing")
+        os.makedirs(nothing)
+        for fake, said in (("sys.platform = 'darwin'", "ddprun runs on Linux with glibc alone: there is no wheel for this platform"),
+                           ("os.confstr = lambda name: None", "ddprun runs on Linux with glibc alone"),  # musl
+                           ("os.environ['PATH'] = %r" % nothing, "to compile it cmake and ninja and g++ are missing here")):
+            problem = self.run_command(sys.executable, "-B", "-c", call % fake, status=1)
+            self.assertIn(said, problem)
+            self.assertEqual(problem.count("\n"), 1, problem)
 
     def test_launch_needs_no_path(self):
         self.write("launch.py", "import ddprun\n\ndef f(x):\n    return x * 2\n\n"
