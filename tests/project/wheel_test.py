@@ -150,18 +150,20 @@ class Wheel(unittest.TestCase):
         self.run_command(self.bin("ddprunctl"), "make-certs", "certs", "127.0.0.1")
         port = free_port()
         daemon = subprocess.Popen([self.bin("ddprund"), "--listen=127.0.0.1:%d" % port, "--tls-cert=certs/server.pem",
-                                   "--tls-key=certs/server.key"], cwd=self.folder, env=self.environment)
-        self.addCleanup(daemon.wait)
+                                   "--tls-key=certs/server.key"], cwd=self.folder, env=self.environment,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(daemon.communicate)
         self.addCleanup(daemon.terminate)
-        there = ["--rdzv_endpoint=127.0.0.1:%d" % port, "--rdzv_conf=is_host=0", "--tls-ca=certs/ca.pem"]
-        said = self.run_command(self.bin("ddprun"), *there, "--nproc_per_node=2", "sh", "-c", "echo worker $RANK", status=None)
-        if WHEEL and "sock_diag(7)" in said:
-            self.skipTest("qemu-user has no sock_diag(7)")
-        self.assertIn("worker 1", said)
+        self.assertIn("127.0.0.1", daemon.stdout.readline())  # it listens
+        self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
         context = ssl.create_default_context(cafile=os.path.join(self.folder, "certs/ca.pem"))
         with urllib.request.urlopen("https://127.0.0.1:%d/" % port, context=context, timeout=30) as page:
             self.assertIn(b"<title>ddprun", page.read())
-        self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
+        there = ["--rdzv_endpoint=127.0.0.1:%d" % port, "--rdzv_conf=is_host=0", "--tls-ca=certs/ca.pem"]
+        said = self.run_command(self.bin("ddprun"), *there, "--nproc_per_node=2", "sh", "-c", "echo worker $RANK", status=None)
+        if WHEEL and "sock_diag(7)" in said:
+            self.skipTest("the job alone: qemu-user has no sock_diag(7)")
+        self.assertIn("worker 1", said)
 
     def test_the_whole_package_all_helpers_and_all_pages_are_installed(self):
         package = "lib/python%d.%d/site-packages/" % sys.version_info[:2]
