@@ -36,34 +36,6 @@ class Release(unittest.TestCase):
         subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--strip", "--component", "Unspecified", "--prefix", "/usr"],
                        check=True, env={**os.environ, "DESTDIR": stage}, stdout=subprocess.DEVNULL, timeout=60)
 
-    def build_rpm(self, version):
-        self.assertEqual(self.run_command(
-            "rpmbuild", "-bb", "--quiet", os.path.join(SOURCE, "packaging/ddprun.spec"), "--define", "ddprun_version " + version,
-            "--define", "ddprun_tree %s/stage" % self.folder, "--define", "ddprun_license %s/LICENSE" % os.path.abspath(SOURCE), "--define", "_topdir %s/rpm" % self.folder,
-            "--define", "_rpmdir " + self.folder, "--define", "_build_name_fmt %{VERSION}.rpm",
-            "--define", "_binary_payload w1.gzdio").returncode, 0)
-        return os.path.join(self.folder, version + ".rpm")
-
-    @unittest.skipUnless(shutil.which("rpmbuild"), "no rpmbuild (scripts/setup.sh full)")
-    def test_an_rpm_keeps_a_changed_configuration_and_leaves_nothing(self):
-        self.install_below(self.folder + "/stage")
-        root = os.path.join(self.folder, "root")
-        rpm = ["rpm", "--root", root, "--dbpath=/database", "--nodeps", "--noscripts"]  # the root has no shell
-        self.assertEqual(self.run_command(*rpm, "-i", self.build_rpm("1.0")).returncode, 0)
-        self.assertEqual(self.run_command(root + "/usr/bin/ddprun", "--standalone", "sh", "-c", "echo up").returncode, 0)
-        self.assertTrue(os.path.exists(root + "/usr/share/licenses/ddprun/LICENSE"))
-        configuration = root + "/etc/ddprun/ddprun.toml"
-        with open(configuration, "a", encoding="utf-8") as file:
-            file.write("max_restarts = 3\n")
-        os.unlink(self.folder + "/stage/usr/share/doc/ddprun/docs/top.md")
-        self.assertEqual(self.run_command(*rpm, "-U", self.build_rpm("2.0")).returncode, 0)
-        with open(configuration, encoding="utf-8") as file:
-            self.assertIn("max_restarts = 3", file.read())
-        self.assertFalse(os.path.exists(root + "/usr/share/doc/ddprun/docs/top.md"))
-        self.assertEqual(self.run_command(*rpm, "-e", "ddprun").returncode, 0)
-        left = {name for name in files.below(root) if not name.startswith("database/")}
-        self.assertEqual(left, {"etc/ddprun/ddprun.toml.rpmsave"})
-
     def test_install_sh_installs_updates_and_removes(self):
         tree = os.path.join(self.folder, "tree")
         self.install_below(self.folder + "/stage")
