@@ -59,7 +59,7 @@ while IFS= read -r file; do
   rm -f "$prefix/$file"  # a running program keeps its old file
   cp -P "$file" "$prefix/$file"
 done <"$list"
-for unit in lib/systemd/system/*; do
+for unit in lib/systemd/system/* share/doc/ddprun/configs/systemd/*; do
   sed "s|/usr/bin/|$prefix/bin/|" "$unit" >"$prefix/$unit"
 done
 echo "install.sh: installed in $prefix: $("$prefix/bin/ddprun" --version | head -1)"

@@ -181,7 +181,8 @@ class Packages(unittest.TestCase):
             done
             DDPRUN_BIN_DIR= PYTHONPATH={SOURCE}/tests/project python3 -B -c '
 import install_test
-assert install_test.named_pages_are_there("/usr")'
+assert install_test.named_pages_are_there("/usr")
+assert install_test.links_lead_somewhere("/usr/share/doc/ddprun")'
             ddprun --standalone --nproc_per_node=2 --no-python sh -c 'echo worker' 2>/dev/null
             echo "daemon: $(ddprund --version)"
             echo "units: $(grep -h ^ExecStart= /usr/lib/systemd/system/ddprund.service)"

@@ -169,6 +169,8 @@ class Wheel(unittest.TestCase):
         package = "lib/python%d.%d/site-packages/" % sys.version_info[:2]
         wanted = {package + name for name in files.below(os.path.join(SOURCE, "python")) if "__pycache__" not in name}
         wanted |= {"share/doc/ddprun/docs/" + name for name in files.below(os.path.join(SOURCE, "docs"))}
+        wanted |= {"share/doc/ddprun/" + name for name in ("README.md", "CHANGELOG.md", "configs/systemd/ddprund.service",
+                                                           "configs/kubernetes/ddprund.yaml")}
         wanted |= {"libexec/ddprun/" + name for name in HELPERS} | {"share/man/" + name for name in PAGES}
         digits = files.below(os.path.join(SOURCE, "data/digits"))
         self.assertTrue(digits)
