@@ -130,8 +130,8 @@ def what_is_missing_to_compile():
     tools = {"cmake": ("cmake",), "ninja": ("ninja", "ninja-build"), "g++": (os.environ.get("CXX") or "g++", "c++")}
     missing = [name for name, programs in tools.items() if not any(map(shutil.which, programs))]
     if missing:
-        return "no wheel of ddprun fits this platform (%s), and to compile it %s %s missing here" % (
-            sysconfig.get_platform(), " and ".join(missing), "is" if len(missing) == 1 else "are")
+        return "ddprun can't be compiled here without %s; pip compiles it if no wheel fits (this is %s)" % (
+            ", ".join(missing), sysconfig.get_platform())
     return None
 
 

@@ -196,7 +196,7 @@ class Wheel(unittest.TestCase):
         os.makedirs(nothing)
         for fake, said in (("sys.platform = 'darwin'", "ddprun runs on Linux with glibc alone: there is no wheel for this platform"),
                            ("os.confstr = lambda name: None", "ddprun runs on Linux with glibc alone"),  # musl
-                           ("os.environ['PATH'] = %r" % nothing, "to compile it cmake and ninja and g++ are missing here")):
+                           ("os.environ['PATH'] = %r" % nothing, "ddprun can't be compiled here without cmake, ninja, g++; ")):
             problem = self.run_command(sys.executable, "-B", "-c", call % fake, status=1)
             self.assertIn(said, problem)
             self.assertEqual(problem.count("\n"), 1, problem)
