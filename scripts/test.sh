@@ -9,7 +9,7 @@
 #     --ci       all parts: what a change must pass; in a new build folder warnings are errors
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
 #                over all files, scripts/soak.sh with its full counts, then wheel_check.sh, debian_packages.sh,
-#                image_check.sh and torch_versions.sh
+#                image_check.sh, release_check.sh and torch_versions.sh
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -258,7 +258,7 @@ for part in "${parts[@]:1}"; do run_part "$part"; done
 if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
 if [ "$level" = nightly ]; then
   scripts/setup.sh release || failed+=("set-up of the packages")
-  for check in wheel_check.sh "debian_packages.sh --check" image_check.sh torch_versions.sh; do
+  for check in wheel_check.sh "debian_packages.sh --check" image_check.sh release_check.sh torch_versions.sh; do
     # shellcheck disable=SC2086  # $check may have arguments
     scripts/$check || failed+=("$check")
   done

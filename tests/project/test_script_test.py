@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests scripts/test.sh: it installs only what its parts need. Fakes replace the setup and the runs."""
+"""Tests scripts/test.sh and torch_versions.sh: what they install, run and report. Fakes replace the setup and the runs."""
 import json
 import os
 import re
@@ -14,6 +14,7 @@ import unittest
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
+NIGHTLY = ("soak.sh", "wheel_check.sh", "debian_packages.sh", "image_check.sh", "release_check.sh", "torch_versions.sh")
 
 
 class TestScriptTest(unittest.TestCase):
@@ -26,7 +27,7 @@ class TestScriptTest(unittest.TestCase):
         for name in ("test.sh", "test_behind.sh"):
             shutil.copy(os.path.join(SOURCE, "scripts", name), self.scripts)
         for name in ("setup.sh", "check_arrows.py", "check_english.py", "check_hidden_names.py", "check_skips.py",
-                     "check_test_names.py", "format.sh", "fuzz.sh"):
+                     "check_test_names.py", "format.sh", "fuzz.sh", *NIGHTLY):
             path = os.path.join(self.scripts, name)
             with open(path, "w") as f:
                 f.write(f'#!/bin/sh\necho "{name} $*"\n')
@@ -71,6 +72,22 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=demo"], text=True, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
+
+    def test_deepspeed_without_its_header_fails_the_versions_of_pytorch(self):
+        """A python3 stands in that installs nothing and whose tests pass: it has no Python.h."""
+        shutil.copy(os.path.join(SOURCE, "scripts/torch_versions.sh"), self.scripts)
+        python = """folder=$3
+[ "$1 $2" = "-m venv" ] || { case "$*" in *'"Python.h"'*) exit 1 ;; *metadata*) echo 7 ;; esac; exit 0; }
+mkdir -p "$folder/bin"
+cp "$0" "$folder/bin/python"
+"""
+        environment = self.with_tools(python3=python, ddprun="exit 0", ddprund="exit 0")
+        environment["DDPRUN_BIN_DIR"] = os.path.join(self.scripts, "tools")
+        done = subprocess.run([os.path.join(self.scripts, "torch_versions.sh"), "2.15.0", "deepspeed"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        self.assertIn("| passed | passed | passed | passed | passed |", done.stdout)
+        self.assertIn("\nDeepSpeed 7 with PyTorch 2.15.0: failed (no Python.h, ", done.stdout)
+        self.assertEqual(done.returncode, 1)
 
     def test_the_demo_comes_before_anything_is_installed_in_a_new_clone(self):
         status, output = self.in_a_new_clone("0.9612", "echo ddprund 1")
@@ -136,6 +153,17 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                 done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level], text=True, timeout=120,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
                 self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
+
+    def test_a_nightly_run_ends_with_releases_and_the_rest_that_is_slow(self):
+        for failing in (None, "release_check.sh"):
+            if failing:
+                with open(os.path.join(self.scripts, failing), "a") as f:
+                    f.write("exit 1\n")
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--nightly", "--only=checks"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual(tuple(line.split()[0] for line in done.stdout.splitlines() if line.startswith(NIGHTLY)), NIGHTLY)
+            self.assertEqual(done.returncode, 1 if failing else 0, done.stdout)
+        self.assertIn("test: FAILED: release_check.sh; passed: checks", done.stdout)
 
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
