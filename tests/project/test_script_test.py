@@ -168,6 +168,18 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertTrue(commands)
         self.assertEqual([each["file"] for each in commands if " -Werror " not in each["command"]], [])
 
+    def test_the_soak_gives_each_run_of_all_tests_twenty_minutes(self):
+        shutil.copy(os.path.join(SOURCE, "scripts/soak.sh"), self.scripts)
+        os.makedirs(os.path.join(self.scripts, "../build/release"))
+        limit = os.path.join(self.scripts, "limit")
+        tools = self.with_tools(timeout=f"echo $2 >{limit}")
+        for scale in (50, 100, 1000):
+            done = subprocess.run([os.path.join(self.scripts, "soak.sh"), "--only", "repeat", "--scale", str(scale)], text=True, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+            num_runs = int(re.search(r"without LibTorch, (\d+) times", done.stdout)[1])
+            with open(limit, encoding="utf-8") as f:
+                self.assertEqual(int(f.read()), 1200 * num_runs)
+
     def failing_at_first(self, names, preset="asan"):
         """Returns a fake ctest whose first run fails these tests, and whose second run passes."""
         log = os.path.join(self.scripts, f"../build/{preset}/Testing/Temporary/LastTestsFailed.log")
