@@ -75,7 +75,7 @@ row quiet "a job is often quiet for $n min (compilation, checkpoints, a debugger
 n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py
-row gang-worlds "20,000 random worlds of the queue for standing agents" 3600 env DDPRUN_SOAK=1 build/release/bin/gangs_test
+row gang-worlds "20,000 random worlds of the queue for standing agents" 3600 env DDPRUN_SOAK=1 build/release/bin/gangs_random_test
 row journal-kills "ddprund killed at each write to its journal in a job that fails and is restarted, before it and half way through" \
   3600 env DDPRUN_KILL_STEP=1 "$python" -B tests/rendezvous/daemon/journal_kill_test.py
 n=$(count 600)
