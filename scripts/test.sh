@@ -61,7 +61,7 @@ slow='|slow' later=nightly
 [ "$level" != nightly ] || { slow="" later=none; export DDPRUN_NIGHTLY=1; }
 [ $without_torch = no ] || later+='|torch'
 
-passed=() failed=() flaky=() why=() figures=()  # why: what failed in a part
+passed=() failed=() flaky=() why=() figures=() not_run=()  # why: what failed in a part
 closing=""  # ctest's summary of the release tests, else of the last ones
 started=$SECONDS
 
@@ -76,7 +76,8 @@ count_core_seconds() {
                         printf "%d", 60 * (user[1] + sys[1]) + user[2] + sys[2] }' build/test-times)
 }
 
-# Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
+# Runs `part_NAME`; keeps going after a failure, so that one run shows everything. A part that does nothing sets
+# `result` itself.
 declare -A ended=() built=()  # step → its exit status, its core-seconds
 run_part() {
   local name=$1 begin=$SECONDS used cores limit result=passed
@@ -93,12 +94,11 @@ run_part() {
     why+=("$name: $cores core-seconds, over its budget of $limit")
   fi
   figures+=("$(printf '%-8s %6d core-seconds of %5d, %5d s' "$name" "$cores" "$limit" $((SECONDS - begin)))")
-  if [ $result = passed ]; then
-    passed+=("$name $((SECONDS - begin))s")
-  else
-    failed+=("$name")
-  fi
-  printf '=== %s: %s, %d core-seconds, %d s\n' "$name" $result "$cores" $((SECONDS - begin))
+  case $result in
+    passed) passed+=("$name $((SECONDS - begin))s") ;;
+    FAILED) failed+=("$name") ;;
+  esac
+  printf '=== %s: %s, %d core-seconds, %d s\n' "$name" "$result" "$cores" $((SECONDS - begin))
 }
 
 # Starts the work behind the tests, in its own session, which ends with this script. The session is not a
@@ -185,7 +185,8 @@ run_ctest() {
 # Runs the demo. The release part goes on with its build folder.
 part_demo() {
   if [ -e build/release/CMakeCache.txt ]; then
-    echo "test: build/release is there: this clone isn't new"
+    not_run+=("demo: build/release is there, so this clone isn't new")
+    result="not run"
     return 0
   fi
   DDPRUN_WERROR=$werror scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
@@ -266,6 +267,7 @@ fi
 
 printf '\n'
 printf 'test: %s\n' "${figures[@]}"
+[ ${#not_run[@]} -eq 0 ] || printf 'test: not run: %s\n' "${not_run[@]}"
 [ -z "$closing" ] || printf '\n%s\n' "$closing"
 summary="${passed[*]:-none} ($((SECONDS - started)) s)"
 if [ ${#flaky[@]} -gt 0 ]; then

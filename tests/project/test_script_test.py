@@ -78,6 +78,16 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertLess(output.index("ddprund 1"), output.index("setup.sh"))
         self.assertIn("test: all passed: demo ", output)
 
+    def test_a_demo_that_is_not_run_is_told_and_not_counted_as_passed(self):
+        os.makedirs(os.path.join(self.scripts, "../build/release"))
+        with open(os.path.join(self.scripts, "../build/release/CMakeCache.txt"), "w", encoding="utf-8"):
+            pass
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--only=demo,checks"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        said = r"\ntest: not run: demo: build/release is there, so this clone isn't new\ntest: all passed: checks \d+s \(\d+ s\)\n$"
+        self.assertRegex(done.stdout, said)
+
     def test_a_demo_that_learns_too_little_or_leaves_no_daemon_fails(self):
         for accuracy, ddprund, said in (("0.9412", "exit 0", "demo: test accuracy '0.9412', not 0.95"),
                                         ("0.9712", "exit 1", "demo: there is no ddprund")):
