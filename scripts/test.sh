@@ -151,33 +151,41 @@ if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 failed_of() { sed 's/^[0-9]*://' "build/$1/Testing/Temporary/LastTestsFailed.log" 2>/dev/null; }
 on_one_line() { tr '\n' ';'; }
 
+# Fails if a test of build/$1 that must not be skipped was skipped in the results $2.
+check_skips() {
+  local said status=0
+  said=$(scripts/check_skips.py "build/$1/$2" tests/allowed_skips.txt) || status=1
+  echo "$said"
+  [ $status -eq 0 ] || why+=("$1: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$said" | on_one_line)")
+  return $status
+}
+
 # A test that fails beside others is tried once more, alone and with the seed of its first try. If it passes, it is
 # reported as flaky, which is a bug until shown otherwise. More than one in a run fail the run.
 # Tests wait half of the time, so twice as many run as there are cores, unless something compiles behind them.
 run_ctest() {
-  local preset=$1 log=build/test-ctest.log status skips=0 skipped names name at_once=$((jobs + 1))
+  local preset=$1 log=build/test-ctest.log status skips=0 names name at_once=$((jobs + 1))
   [ "$level" != default ] || at_once=$((2 * jobs + 1))
   shift
-  local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
-               --no-tests=error)
   # The skips are read from the tests' output, so ctest must not cut it.
-  "${ctest[@]}" -j $at_once --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
+  local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
+               --no-tests=error --test-output-size-passed 10000000 --output-junit)
+  "${ctest[@]}" test-results.xml -j $at_once "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
-  skipped=$(scripts/check_skips.py "build/$preset/test-results.xml" tests/allowed_skips.txt) ||
-    { why+=("$preset: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$skipped" | on_one_line)"); skips=1; }
-  echo "$skipped"
+  check_skips "$preset" test-results.xml || skips=1
   [ "$status" -ne 0 ] || return $skips
   names=$(failed_of "$preset")
   printf '\ntest: once more, alone: %s\n' "$(on_one_line <<<"$names")"
   kill -STOP -- "-$session" 2>/dev/null
-  "${ctest[@]}" -j 1 --rerun-failed
+  "${ctest[@]}" second-results.xml -j 1 --rerun-failed
   status=$?
   kill -CONT -- "-$session" 2>/dev/null
   if [ $status -ne 0 ]; then
     why+=("$preset: failed twice: $(failed_of "$preset" | on_one_line)")
     return 1
   fi
+  check_skips "$preset" second-results.xml || skips=1  # a test that fails and is skipped then has not passed
   while read -r name; do flaky+=("$preset: $name"); done <<<"$names"
   return $skips
 }

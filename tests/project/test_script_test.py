@@ -220,6 +220,22 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertEqual(status, 1, output)
         self.assertIn("test: asan: a skip is not allowed: a: no root;\ntest: FAILED: asan;", output)
 
+    def test_a_test_that_fails_and_is_skipped_at_its_second_try_fails_the_run(self):
+        shutil.copy(os.path.join(SOURCE, "scripts/check_skips.py"), self.scripts)
+        build = os.path.join(self.scripts, "../build/asan")
+        os.makedirs(os.path.join(self.scripts, "../tests"))
+        os.makedirs(build)
+        for path, text in (("../tests/allowed_skips.txt", ""),
+                           ("first", '<testsuite><testcase name="a" status="fail"><failure/></testcase></testsuite>'),
+                           ("second", '<testsuite><testcase name="a" status="notrun"><skipped/></testcase></testsuite>')):
+            with open(os.path.join(self.scripts, path), "w", encoding="utf-8") as f:
+                f.write(text)
+        status, output = self.run_asan(ctest=f"""results() {{ while [ "$1" != --output-junit ]; do shift; done; echo '{build}/'"$2"; }}
+case "$*" in *--rerun-failed*) cp '{self.scripts}/second' "$(results "$@")"; exit 0 ;; esac
+cp '{self.scripts}/first' "$(results "$@")"; exit 8""")
+        self.assertEqual(status, 1, output)
+        self.assertIn("test: asan: a skip is not allowed: a: no reason given;\ntest: FAILED: asan;", output)
+
     def test_a_part_over_its_budget_of_core_seconds_fails(self):
         spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"
         os.environ["DDPRUN_TEST_BUDGET"] = "0"
