@@ -147,6 +147,23 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
                 self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
 
+    def test_soak_and_packages_are_parts_of_each_night_and_of_no_other_run(self):
+        for name in ("soak", "wheel_check", "debian_packages", "image_check", "torch_versions"):
+            path = os.path.join(self.scripts, name + ".sh")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f'#!/bin/sh\necho "{name} $*"\n[ {name} != image_check ]\n')
+            os.chmod(path, 0o755)
+        run = [os.path.join(self.scripts, "test.sh"), "--only=soak,packages"]
+        done = subprocess.run([*run, "--nightly"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("\nsoak \n", done.stdout)
+        self.assertIn("wheel_check \ndebian_packages --check\nimage_check \ntorch_versions \n", done.stdout)
+        said = (r"\ntest: soak +\d+ core-seconds, +\d+ s\ntest: packages +\d+ core-seconds, +\d+ s\n"
+                r"test: packages: image_check.sh failed\ntest: FAILED: packages; passed: soak \d+s")
+        self.assertRegex(done.stdout, said)
+        done = subprocess.run([*run, "--ci"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 2, done.stdout)
+
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
         log = os.path.join(self.scripts, "../build/test-release.log")
