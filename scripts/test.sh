@@ -8,7 +8,7 @@
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass; in a new build folder warnings are errors
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
-#                over all files, and two parts more
+#                over all files, and three parts more
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -19,6 +19,7 @@
 #     fuzz     each fuzzer for 5 s
 #     tidy     clang-tidy over the sources of the change
 #   Parts of --nightly alone:
+#     clone     this script without a level, as README has it, in a new clone of what is committed
 #     soak      scripts/soak.sh with its full counts
 #     packages  wheel_check.sh, debian_packages.sh, image_check.sh and torch_versions.sh
 #
@@ -33,7 +34,7 @@ parts=(demo checks asan release tsan fuzz tidy)
 declare -A budget=([demo]=1150 [checks]=60 [asan]=1300 [release]=2400 [tsan]=400 [fuzz]=180 [tidy]=530)
 level=default only="" skip="" jobs=$(nproc)
 
-usage() { sed -n '3,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
@@ -52,7 +53,7 @@ while [ $# -gt 0 ]; do
       [ "$flag" = --only ] && only=$value || skip=$value ;;
   esac
 done
-[ "$level" != nightly ] || parts+=(soak packages)
+[ "$level" != nightly ] || parts+=(clone soak packages)
 for name in ${only//,/ } ${skip//,/ }; do
   [[ " ${parts[*]} " == *" $name "* ]] ||
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
@@ -251,6 +252,11 @@ part_tidy() {
   cat build/test-tidy.log
   return $status
 }
+# DDPRUN_NIGHTLY would give the clone's tests their large counts.
+part_clone() {
+  rm -rf build/clone
+  git clone --quiet . build/clone && env -u DDPRUN_NIGHTLY build/clone/scripts/test.sh && rm -rf build/clone
+}
 part_soak() { scripts/soak.sh; }
 part_packages() {
   local check status=0
@@ -266,7 +272,7 @@ part_packages() {
 # them.
 needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
-  if [[ $name =~ ^(demo|checks|soak|packages)$ ]] || ! is_wanted "$name"; then continue; fi
+  if [[ $name =~ ^(demo|checks|clone|soak|packages)$ ]] || ! is_wanted "$name"; then continue; fi
   needs=(full --no-torch)
   [ ${#behind_steps[@]} -gt 0 ] || [ $without_torch = yes ] || behind_steps=(wheels)
   behind_steps+=("$name")

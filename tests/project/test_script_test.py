@@ -164,6 +164,18 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         done = subprocess.run([*run, "--ci"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 2, done.stdout)
 
+    def test_each_night_readmes_line_runs_in_a_new_clone(self):
+        tools = self.with_tools(cmake="exit 0", ctest='echo "$PWD: ctest $*, ${DDPRUN_NIGHTLY:-by day}"; exit $STATUS')
+        root = os.path.realpath(os.path.join(self.scripts, ".."))
+        for command in (("init", "--quiet"), ("add", "scripts"),
+                        ("-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "--message=base")):
+            subprocess.run(["git", *command], cwd=root, check=True, timeout=60)
+        for status in (0, 1):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--nightly", "--only=clone"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "STATUS": str(status)})
+            self.assertEqual(done.returncode, status, done.stdout)
+            self.assertRegex(done.stdout, rf"\n{re.escape(root)}/build/clone: ctest .* -LE nightly\|torch, by day\n")
+
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
         log = os.path.join(self.scripts, "../build/test-release.log")
