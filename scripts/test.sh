@@ -31,7 +31,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 parts=(demo checks asan release tsan fuzz tidy)
 # About 1.6 times the most that such a part has taken since 2026-11-29, nothing from ccache
 # (docs/internals/benchmarks.md). Each night a part does more, and gets three times that.
-declare -A budget=([demo]=1150 [checks]=60 [asan]=1300 [release]=2400 [tsan]=400 [fuzz]=180 [tidy]=530)
+declare -A budget=([demo]=1150 [checks]=20 [asan]=1300 [release]=2400 [tsan]=400 [fuzz]=180 [tidy]=530)
 level=default only="" skip="" jobs=$(nproc)
 
 usage() { sed -n '3,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
@@ -208,9 +208,9 @@ part_demo() {
   DDPRUN_WERROR=$werror scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
   local accuracy
   accuracy=$(sed -n 's/^demo: trained .* test accuracy //p' build/test-demo.log)
-  # The accuracy is 0.966 on most machines. A processor that rounds differently may miss a few of the 297 images.
-  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.95) }'; then
-    why+=("demo: test accuracy '$accuracy', not 0.95")
+  # 287 or 288 of the 297 images, however a processor rounds: with AVX-512, AVX2, neither, and MKL's compatible mode.
+  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.96) }'; then
+    why+=("demo: test accuracy '$accuracy', not 0.96")
     return 1
   fi
   build/release/bin/ddprund --version || { why+=("demo: there is no ddprund"); return 1; }
