@@ -176,6 +176,17 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
             self.assertEqual(done.returncode, status, done.stdout)
             self.assertRegex(done.stdout, rf"\n{re.escape(root)}/build/clone: ctest .* -LE nightly\|torch, by day\n")
 
+    def test_each_night_clang_tidy_reads_all_sources_those_with_libtorch_too(self):
+        path = os.path.join(self.scripts, "tidy.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write('#!/bin/sh\necho "tidy.py $*"\n')
+        os.chmod(path, 0o755)
+        tools = self.with_tools(cmake='echo "$*" >&2')
+        for level, torch, arguments in (("--ci", "OFF", ""), ("--nightly", "ON", "--all --alone")):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), level, "--only=tidy"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+            self.assertRegex(done.stdout, rf"-DDDPRUN_WITH_TORCH={torch} .*\ntidy\.py {arguments}\n")
+
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
         log = os.path.join(self.scripts, "../build/test-release.log")
