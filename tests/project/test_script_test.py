@@ -95,8 +95,18 @@ cp "$0" "$folder/bin/python"
         self.assertLess(output.index("ddprund 1"), output.index("setup.sh"))
         self.assertIn("test: all passed: demo ", output)
 
+    def test_a_demo_that_is_not_run_is_told_and_not_counted_as_passed(self):
+        os.makedirs(os.path.join(self.scripts, "../build/release"))
+        with open(os.path.join(self.scripts, "../build/release/CMakeCache.txt"), "w", encoding="utf-8"):
+            pass
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--only=demo,checks"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        said = r"\ntest: not run: demo: build/release is there, so this clone isn't new\ntest: all passed: checks \d+s \(\d+ s\)\n$"
+        self.assertRegex(done.stdout, said)
+
     def test_a_demo_that_learns_too_little_or_leaves_no_daemon_fails(self):
-        for accuracy, ddprund, said in (("0.9412", "exit 0", "demo: test accuracy '0.9412', not 0.95"),
+        for accuracy, ddprund, said in (("0.9596", "exit 0", "demo: test accuracy '0.9596', not 0.96"),
                                         ("0.9712", "exit 1", "demo: there is no ddprund")):
             status, output = self.in_a_new_clone(accuracy, ddprund)
             self.assertEqual(status, 1, output)
@@ -154,16 +164,45 @@ cp "$0" "$folder/bin/python"
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
                 self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
 
-    def test_a_nightly_run_ends_with_releases_and_the_rest_that_is_slow(self):
-        for failing in (None, "release_check.sh"):
-            if failing:
-                with open(os.path.join(self.scripts, failing), "a") as f:
-                    f.write("exit 1\n")
-            done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--nightly", "--only=checks"], text=True, timeout=120,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            self.assertEqual(tuple(line.split()[0] for line in done.stdout.splitlines() if line.startswith(NIGHTLY)), NIGHTLY)
-            self.assertEqual(done.returncode, 1 if failing else 0, done.stdout)
-        self.assertIn("test: FAILED: release_check.sh; passed: checks", done.stdout)
+    def test_soak_and_packages_are_parts_of_each_night_and_of_no_other_run(self):
+        for name in (script.removesuffix(".sh") for script in NIGHTLY):
+            path = os.path.join(self.scripts, name + ".sh")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f'#!/bin/sh\necho "{name} $*"\n[ {name} != image_check ]\n')
+            os.chmod(path, 0o755)
+        run = [os.path.join(self.scripts, "test.sh"), "--only=soak,packages"]
+        done = subprocess.run([*run, "--nightly"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("\nsoak \n", done.stdout)
+        self.assertIn("wheel_check \ndebian_packages --check\nimage_check \nrelease_check \ntorch_versions \n", done.stdout)
+        said = (r"\ntest: soak +\d+ core-seconds, +\d+ s\ntest: packages +\d+ core-seconds, +\d+ s\n"
+                r"test: packages: image_check.sh failed\ntest: FAILED: packages; passed: soak \d+s")
+        self.assertRegex(done.stdout, said)
+        done = subprocess.run([*run, "--ci"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 2, done.stdout)
+
+    def test_each_night_readmes_line_runs_in_a_new_clone(self):
+        tools = self.with_tools(cmake="exit 0", ctest='echo "$PWD: ctest $*, ${DDPRUN_NIGHTLY:-by day}"; exit $STATUS')
+        root = os.path.realpath(os.path.join(self.scripts, ".."))
+        for command in (("init", "--quiet"), ("add", "scripts"),
+                        ("-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "--message=base")):
+            subprocess.run(["git", *command], cwd=root, check=True, timeout=60)
+        for status in (0, 1):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--nightly", "--only=clone"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "STATUS": str(status)})
+            self.assertEqual(done.returncode, status, done.stdout)
+            self.assertRegex(done.stdout, rf"\n{re.escape(root)}/build/clone: ctest .* -LE nightly\|torch, by day\n")
+
+    def test_each_night_clang_tidy_reads_all_sources_those_with_libtorch_too(self):
+        path = os.path.join(self.scripts, "tidy.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write('#!/bin/sh\necho "tidy.py $*"\n')
+        os.chmod(path, 0o755)
+        tools = self.with_tools(cmake='echo "$*" >&2')
+        for level, torch, arguments in (("--ci", "OFF", ""), ("--nightly", "ON", "--all --alone")):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), level, "--only=tidy"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+            self.assertRegex(done.stdout, rf"-DDDPRUN_WITH_TORCH={torch} .*\ntidy\.py {arguments}\n")
 
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
@@ -196,6 +235,18 @@ cp "$0" "$folder/bin/python"
         self.assertTrue(commands)
         self.assertEqual([each["file"] for each in commands if " -Werror " not in each["command"]], [])
 
+    def test_the_soak_gives_each_run_of_all_tests_twenty_minutes(self):
+        shutil.copy(os.path.join(SOURCE, "scripts/soak.sh"), self.scripts)
+        os.makedirs(os.path.join(self.scripts, "../build/release"))
+        limit = os.path.join(self.scripts, "limit")
+        tools = self.with_tools(timeout=f"echo $2 >{limit}")
+        for scale in (50, 100, 1000):
+            done = subprocess.run([os.path.join(self.scripts, "soak.sh"), "--only", "repeat", "--scale", str(scale)], text=True, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+            num_runs = int(re.search(r"without LibTorch, (\d+) times", done.stdout)[1])
+            with open(limit, encoding="utf-8") as f:
+                self.assertEqual(int(f.read()), 1200 * num_runs)
+
     def failing_at_first(self, names, preset="asan"):
         """Returns a fake ctest whose first run fails these tests, and whose second run passes."""
         log = os.path.join(self.scripts, f"../build/{preset}/Testing/Temporary/LastTestsFailed.log")
@@ -225,6 +276,22 @@ cp "$0" "$folder/bin/python"
         status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
         self.assertEqual(status, 1, output)
         self.assertIn("test: asan: a skip is not allowed: a: no root;\ntest: FAILED: asan;", output)
+
+    def test_a_test_that_fails_and_is_skipped_at_its_second_try_fails_the_run(self):
+        shutil.copy(os.path.join(SOURCE, "scripts/check_skips.py"), self.scripts)
+        build = os.path.join(self.scripts, "../build/asan")
+        os.makedirs(os.path.join(self.scripts, "../tests"))
+        os.makedirs(build)
+        for path, text in (("../tests/allowed_skips.txt", ""),
+                           ("first", '<testsuite><testcase name="a" status="fail"><failure/></testcase></testsuite>'),
+                           ("second", '<testsuite><testcase name="a" status="notrun"><skipped/></testcase></testsuite>')):
+            with open(os.path.join(self.scripts, path), "w", encoding="utf-8") as f:
+                f.write(text)
+        status, output = self.run_asan(ctest=f"""results() {{ while [ "$1" != --output-junit ]; do shift; done; echo '{build}/'"$2"; }}
+case "$*" in *--rerun-failed*) cp '{self.scripts}/second' "$(results "$@")"; exit 0 ;; esac
+cp '{self.scripts}/first' "$(results "$@")"; exit 8""")
+        self.assertEqual(status, 1, output)
+        self.assertIn("test: asan: a skip is not allowed: a: no reason given;\ntest: FAILED: asan;", output)
 
     def test_a_part_over_its_budget_of_core_seconds_fails(self):
         spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"
