@@ -69,19 +69,30 @@ class Cold(Exception):
 # ---- Is a fork safe? ----
 
 
-def pool_threads():
-    """Counts the threads of OpenBLAS, which ends them before a fork and makes new ones after it."""
-    count = 0
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
-    for path in libraries:
-        library = ctypes.CDLL(path)
-        for name in ("openblas_get_num_threads", "openblas_get_num_threads64_", "scipy_openblas_get_num_threads64_",
-                     "scipy_openblas_get_num_threads"):
-            if hasattr(library, name):
-                count += getattr(library, name)() - 1
-                break
-    return count
+def other_threads():
+    """Returns the names of this process' threads but the main one, those of Python as Python names them."""
+    threading, found = sys.modules.get("threading"), []
+    names = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
+    for number in os.listdir("/proc/self/task"):
+        if int(number) != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended
+                with open(f"/proc/self/task/{number}/comm", encoding="utf-8", errors="replace") as file:
+                    found.append(names.get(int(number)) or file.read().strip())
+    return sorted(found)
+
+
+def end_pools():
+    """Ends the threads of libraries that end them before a fork and make new ones after it, as OpenBLAS does. For this it
+    forks as C does: Python's own hooks don't belong to a look at threads."""
+    python = ctypes.PyDLL(None)  # it keeps Python's lock, without which the child could wait for ever
+    pid = python.fork()
+    if pid == 0:
+        python._exit(0)
+    if pid > 0:
+        os.waitpid(pid, 0)
+    deadline = time.monotonic() + 0.2  # a thread that was joined may be listed a moment longer
+    while other_threads() and time.monotonic() < deadline:
+        pass
 
 
 def descriptors():
@@ -139,7 +150,9 @@ def check_modules():
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and getattr(bridge, "_backends", None):
         raise Cold("a module started a backend of JAX, which does not survive a fork")
-    if sys.gettrace() is not None or sys.getprofile() is not None:
+    monitoring = getattr(sys, "monitoring", None)
+    tools = [monitoring.get_tool(number) for number in range(6)] if monitoring else []
+    if sys.gettrace() is not None or sys.getprofile() is not None or any(tools):
         raise Cold("a debugger, profiler or coverage follows this Python")
 
 
@@ -147,9 +160,11 @@ def check(before, copies):
     """Raises Cold if a fork isn't safe now. `before`: the descriptors before the imports."""
     check_modules()
     before, own = (before | copies.descriptors(), {str(copies.between)}) if copies else (before, set())
-    others = len(os.listdir("/proc/self/task")) - 1
-    if others and others > pool_threads():
-        raise Cold(f"an imported module has threads ({others}), which do not survive a fork")
+    if other_threads():
+        end_pools()
+    others = other_threads()
+    if others:
+        raise Cold(f"an imported module has threads ({len(others)}: {', '.join(others[:3])}), which do not survive a fork")
     strangers = [pid for pid in children() if pid not in own]
     if strangers:
         raise Cold(f"an imported module started a process (pid {strangers[0]})")
@@ -641,10 +656,47 @@ def source_of(arguments, environment, began_with, changed):
 
 
 def reseed():
-    """Gives NumPy a new seed after the fork. Python's `random` does so itself."""
-    numpy = sys.modules.get("numpy.random")
+    """Gives NumPy and PyTorch new seeds after the fork. Python's `random` does so itself."""
+    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     if numpy is not None:
         numpy.seed()
+    if hasattr(torch, "default_generator"):  # the CPU's, which has a random seed; those of GPUs are made later
+        torch.default_generator.seed()
+
+
+THREAD_VARIABLES = "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
+
+
+def heed_thread_variables():
+    """Lets the script set these variables, as before an import: a library that is loaded reads them no more."""
+    torch, system = sys.modules.get("torch"), sys.modules["os"]
+    if torch is None and "numpy" not in sys.modules:
+        return
+    put = system.putenv
+
+    def putenv(name, value):
+        put(name, value)
+        if os.fsdecode(name) in THREAD_VARIABLES:
+            use_threads({**os.environ, os.fsdecode(name): os.fsdecode(value)}, torch)
+    system.putenv = putenv  # os.environ calls it
+
+
+def use_threads(environment, torch):
+    def first_of(*names):
+        values = [environment.get(name, "").split(",")[0].strip() for name in names]
+        return next((int(value) for value in values if value.isdecimal() and int(value) > 0), None)
+    has_mkl = torch is not None and torch.backends.mkl.is_available()
+    number = first_of("MKL_NUM_THREADS", "OMP_NUM_THREADS") if has_mkl else first_of("OMP_NUM_THREADS")
+    if torch is not None and number:
+        torch.set_num_threads(number)
+    number = first_of("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
+    for library in map(ctypes.CDLL, sorted(libraries) if number else ()):
+        for name in ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_",
+                     "scipy_openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(number)
 
 
 def command_line():
@@ -672,6 +724,7 @@ def run(arguments, source, told):
         if stream is not None:
             stream.reconfigure(line_buffering=os.isatty(number) and not stream.write_through)
     reseed()
+    heed_thread_variables()
     show_as(arguments)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = arguments

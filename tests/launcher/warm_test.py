@@ -221,11 +221,17 @@ class Warm(harness.Case):
                              ("bad_tensorflow", "tensorflow", "keras", "None")):
             self.write(self.folder, name + ".py", stand_in.format(words[0], *words))
         self.write(self.folder, "bad_debugger.py", "import sys\nsys.settrace(lambda *_: None)\n")
+        self.write(self.folder, "bad_monitor.py", "import sys, types\nif hasattr(sys, 'monitoring'):\n    sys.monitoring.use_tool_id(1, 'coverage')\n"
+                                                  "else:\n    sys.monitoring = types.SimpleNamespace(get_tool=lambda tool: 'coverage' * (tool == 1))\n")
+        self.write(self.folder, "bad_loop.py", "import asyncio, threading\nloop, runs = asyncio.new_event_loop(), threading.Event()\n"
+                                               "loop.call_soon(runs.set)\nthreading.Thread(target=loop.run_forever, name='my loop', daemon=True).start()\nruns.wait()\n")
         for module, says in (("nowhere.at_all", "ModuleNotFoundError"),
                              ("bad_cuda", "a module initialised CUDA"), ("bad_jax", "a module started a backend of JAX"),
                              ("bad_tensorflow", "tensorflow was imported: TensorFlow has threads"),
                              ("bad_debugger", "a debugger, profiler or coverage follows this Python"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
-                             ("bad_thread", "an imported module has threads (1)"), ("bad_fork", "an imported module started a process"),
+                             ("bad_thread", "an imported module has threads (1: Thread-1"),
+                             ("bad_monitor", "a debugger, profiler or coverage follows this Python"),
+                             ("bad_loop", "an imported module has threads (1: my loop)"), ("bad_fork", "an imported module started a process"),
                              ("bad_clone", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
