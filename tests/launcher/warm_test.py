@@ -18,13 +18,25 @@ import seccomp
 PYTHON = os.path.realpath(sys.executable)
 SUPPORT = os.path.dirname(family.__file__)
 
-# A worker that prints its process' facts. "warm": whether it was forked.
+# A worker that prints its process' facts. "warm": whether it was forked. It leaves out what differs between any two
+# processes, the memory, and the rest that docs/warm.md names.
 FACTS = r'''
-import json, os, resource, signal, sys
+import json, os, re, resource, signal, sys
+OTHER_STATUS = re.compile("Vm|Rss|NS|SigQ|T?gid|P?Pid|.*_ctxt_switches")
+OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "numa_maps", "oom_score", "pagemap",
+               "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
+OTHER_SYS = {"meta_path", "modules", "path_importer_cache"}
+def shown(value):
+    return sorted(value) if isinstance(value, frozenset) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
 def text(path):
     with open(path, "rb") as file:
         return file.read().rstrip(b"\0").decode()
 status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines())
+def content(name):
+    try:
+        return re.sub(r"ddprun-(round|warden)-\d+", r"\1", text("/proc/self/" + name).strip())  # a cgroup's name has ddprun's pid
+    except OSError as error:
+        return str(error)
 main = sys.modules["__main__"]
 facts = {
     "warm": "warm_probe" in sys.modules,
@@ -33,17 +45,19 @@ facts = {
     "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
     "main": {name: str(value).split(" at 0x")[0] for name, value in vars(main).items() if name.startswith("__")},
     "streams": [(s.fileno(), s.encoding, s.errors, s.line_buffering, s.write_through) for s in (sys.stdin, sys.stdout, sys.stderr)],
-    "cmdline": text("/proc/self/cmdline"), "comm": text("/proc/self/comm"), "exe": os.readlink("/proc/self/exe"),
+    "exe": os.readlink("/proc/self/exe"),
     "environment": {k: v for k, v in os.environ.items() if k not in ("DDPRUN_AGENT_SOCKET", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT",
                     "TORCHELASTIC_RUN_ID", "DDPRUN_RUN_ID", "DDPRUN_PROGRESS", "DDPRUN_TIMER_FILE") and "/ddprun" not in v},
-    "signals": {name: status[name] for name in ("SigBlk", "SigIgn", "SigCgt")},
-    "threads": status["Threads"], "oom": text("/proc/self/oom_score_adj"), "nice": os.getpriority(os.PRIO_PROCESS, 0),
-    "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "umask": status["Umask"],
-    "limits": [resource.getrlimit(n) for n in range(16)], "no_new_privileges": status["NoNewPrivs"],
+    "nice": os.getpriority(os.PRIO_PROCESS, 0),
+    "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "limits": [resource.getrlimit(n) for n in range(16)],
     "leads": [os.getpid() == os.getsid(0), os.getpid() == os.getpgid(0)],
     "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 3 or os.path.exists("/proc/self/fd/" + name)),
+    "status": {name: value for name, value in status.items() if not OTHER_STATUS.match(name)},
+    "files": {name: content(name) for name in os.listdir("/proc/self")
+              if os.path.isfile("/proc/self/" + name) and not os.path.islink("/proc/self/" + name) and name not in OTHER_FILES},
+    "sys": {name: shown(value) for name, value in vars(sys).items() if name not in OTHER_SYS},
+    "finders": [getattr(each, "__name__", type(each).__name__) for each in sys.meta_path],
     "parent": text(f"/proc/{os.getppid()}/comm").strip(),
-    "cgroup": text("/proc/self/cgroup").strip().rstrip("0123456789"),
 }
 print(json.dumps(facts), flush=True)
 '''
@@ -166,11 +180,59 @@ class Warm(harness.Case):
         self.assertEqual(self.num_imports(), 1)
 
     def test_a_worker_is_as_a_fresh_one(self):
-        shown = [json.loads(self.run_warm(FACTS, module=module, arguments=("a", "--b")).stdout)
-                 for module in ("warm_probe", None)]
-        warm, fresh = shown
-        self.assertEqual((warm.pop("warm"), fresh.pop("warm")), (True, False))
-        self.assertEqual(warm, fresh)
+        warm = self.check_alike()
+        for part, name in (("status", "Threads"), ("files", "comm"), ("sys", "dont_write_bytecode")):
+            self.assertIn(name, warm[part])
+
+    def check_alike(self, *flags, **more):
+        """Checks that warm workers are as fresh ones. Returns the facts of the last warm one."""
+        runs = [self.run_warm(FACTS, *flags, module=module, arguments=("a", "--b"), **more) for module in ("warm_probe", None)]
+        ranks = [[json.loads(line.split("] ", 1)[-1] if line.startswith("[") else line) for line in sorted(done.stdout.splitlines())]
+                 for done in runs]
+        self.assertTrue(ranks[0], runs[0].text)
+        for warm, fresh in zip(*ranks):
+            self.assertEqual((warm.pop("warm"), fresh.pop("warm")), (True, False), runs[0].text)
+            self.assertEqual(warm, fresh)
+        return warm
+
+    def test_a_bound_worker_is_as_a_fresh_one(self):
+        """Each has CPUs of its own."""
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("needs 2 CPUs")
+        warm = self.check_alike("--numa-binding=exclusive", "--nproc-per-node=2", OMP_NUM_THREADS="1")
+        self.assertLess(len(warm["affinity"]), len(os.sched_getaffinity(0)))
+
+    def test_a_worker_with_limits_of_its_own_is_as_a_fresh_one(self):
+        plan = json.loads(self.ddprun("--dry-run", "--json", "--standalone", "--worker-pids=90", "true").stdout)["worker_limits"]
+        if plan["cgroup"] is None:
+            self.skipTest(plan["not_enforced"]["worker-pids"])
+        warm = self.check_alike("--worker-pids=90")
+        self.assertIn("/worker-0", warm["files"]["cgroup"])
+
+    def check_said(self, script, *words, **more):
+        """Checks that a script prints the same as a warm and as a fresh worker, with the words in it."""
+        warm, fresh = (self.run_warm("import sys\nprint('warm_probe' in sys.modules)\n" + script, module=module, **more)
+                       for module in ("warm_probe", None))
+        self.assertEqual((warm.returncode, warm.stdout.partition("\n")[0], fresh.stdout.partition("\n")[0]), (0, "True", "False"), warm.text)
+        self.assertEqual(warm.stdout.partition("\n")[2], fresh.stdout.partition("\n")[2])
+        for word in words:
+            self.assertIn(word, warm.stdout)
+
+    def test_a_profiler_sees_the_functions_of_a_warm_worker(self):
+        self.check_said("import cProfile, pstats\ndef fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\nprofile = cProfile.Profile()\n"
+                        "profile.runcall(fib, 10)\nfor (path, line, name), (_, calls, *_) in sorted(pstats.Stats(profile).stats.items()):\n"
+                        "    print(path == __file__, line, name, calls)\n", "True 4 fib 177\n")
+
+    def test_a_tracer_sees_the_lines_of_a_warm_worker(self):
+        self.check_said("import threading\nseen = []\ndef trace(frame, event, _):\n    if frame.f_code.co_filename == __file__:\n"
+                        "        seen.append((frame.f_lineno, event))\n        return trace\ndef f():\n    x = 1\n    return x\n"
+                        "threading.settrace(trace)\nsys.settrace(trace)\nf()\nthread = threading.Thread(target=f)\nthread.start()\nthread.join()\n"
+                        "sys.settrace(None)\nprint(seen)\n", "[" + ", ".join(2 * ["(9, 'call'), (10, 'line'), (11, 'line'), (11, 'return')"]) + "]\n")
+
+    def test_a_debugger_stops_in_a_warm_worker(self):
+        commands = self.write(self.folder, "commands", "p 6 * value\nc\n")
+        self.check_said(f"value = 7\nsys.stdin = open({commands!r})\nimport pdb\npdb.Pdb(stdin=sys.stdin, nosigint=True, readrc=False).set_trace()\n"
+                        "print('goes on')\n", "(Pdb) 42\n", "goes on\n")
 
     def test_a_module_s_program_is_run_as_by_python(self):
         self.write(self.folder, "program.py", FACTS)
