@@ -285,6 +285,7 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_debugger.py", "import sys\nsys.settrace(lambda *_: None)\n")
         self.write(self.folder, "bad_monitor.py", "import sys, types\nif hasattr(sys, 'monitoring'):\n    sys.monitoring.use_tool_id(1, 'coverage')\n"
                                                   "else:\n    sys.monitoring = types.SimpleNamespace(get_tool=lambda tool: 'coverage' * (tool == 1))\n")
+        self.write(self.folder, "bad_idle_loop.py", "import asyncio\nloop = asyncio.new_event_loop()\n")
         self.write(self.folder, "bad_loop.py", "import asyncio, threading\nloop, runs = asyncio.new_event_loop(), threading.Event()\n"
                                                "loop.call_soon(runs.set)\nthreading.Thread(target=loop.run_forever, name='my loop', daemon=True).start()\nruns.wait()\n")
         for module, says in (("nowhere.at_all", "ModuleNotFoundError"),
@@ -293,6 +294,7 @@ class Warm(harness.Case):
                              ("bad_debugger", "a debugger, profiler or coverage follows this Python"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
                              ("bad_thread", "an imported module has threads (1: Thread-1"),
                              ("bad_monitor", "a debugger, profiler or coverage follows this Python"),
+                             ("bad_idle_loop", "an imported module holds "),
                              ("bad_loop", "an imported module has threads (1: my loop)"), ("bad_fork", "an imported module started a process"),
                              ("bad_clone", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
@@ -528,7 +530,7 @@ class Warm(harness.Case):
 
     def test_workers_that_make_no_step_have_told_after_ten_seconds(self):
         script = ("import os, sys, time\nprint('json.tool' in sys.modules, flush=True)\nimport json.tool\nend = time.monotonic() + 0.1\n"
-                  "while time.monotonic() < end:\n    pass\nimport plistlib\nwhile not os.listdir(sys.argv[1]):\n    pass\nos._exit(0)\n")
+                  "while time.monotonic() < end:\n    pass\nimport plistlib\nwhile not os.listdir(sys.argv[1]):\n    time.sleep(0.01)\nos._exit(0)\n")
         cache = self.scratch()
         for warm in ("False\n", "True\n"):
             done = self.run_warm(script, f"--preload-cache={cache}", module="auto", arguments=(cache,))
