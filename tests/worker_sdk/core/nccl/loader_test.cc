@@ -182,10 +182,10 @@ TEST_CASE("load_nccl: communicators are blocking, whatever the environment says"
 
 TEST_CASE("load_nccl: a library before the least version is one line with both versions") {
   ::setenv("FAKE_NCCL_VERSION", "21705", 1);
-  const Error error = error_of([] { load_nccl_from(DDPRUN_FAKE_LIBNCCL); });
+  const Error error = error_of([] { load_nccl_from(DDPRUN_FAKE_LIBNCCL_TOO_OLD); });
   ::unsetenv("FAKE_NCCL_VERSION");
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(std::string(error.what()) == DDPRUN_FAKE_LIBNCCL
+  CHECK(std::string(error.what()) == DDPRUN_FAKE_LIBNCCL_TOO_OLD
         " is NCCL 2.17.5; 2.18.0 or later is needed");
 }
 
