@@ -79,10 +79,7 @@ int checked_version(const DynamicLibrary& library) {
 
 class LoadedNccl : public NcclApi {
  public:
-  explicit LoadedNccl(const DynamicLibrary& library) : library_(library) {
-    // The environment's value would win over config.blocking.
-    ::setenv("NCCL_COMM_BLOCKING", "1", 1);
-  }
+  explicit LoadedNccl(const DynamicLibrary& library) : library_(library) {}
 
   int version() override { return version_; }
   std::string library() override { return library_.path(); }
@@ -270,6 +267,13 @@ class LoadedNccl : public NcclApi {
 }  // namespace
 
 std::shared_ptr<NcclApi> load_nccl() {
+  // This value would win over config.blocking. It isn't set here, where the program may have
+  // threads: setenv is not safe beside a getenv.
+  const char* const blocking = std::getenv(env::kNcclCommBlocking);
+  if (blocking != nullptr && std::string(blocking) != "1") {
+    throw Error(ErrorCode::kUnsupported, std::string(env::kNcclCommBlocking) + "=" + blocking +
+                                             ": only blocking communicators are used: unset it");
+  }
   LibrarySearch search;
   search.what = "NCCL";
   search.override_variable = env::kNcclLibrary;
