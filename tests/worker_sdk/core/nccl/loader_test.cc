@@ -198,6 +198,11 @@ TEST_CASE("load_nccl: a library before the least version is one line with both v
         " is NCCL 2.17.5; 2.18.0 or later is needed");
 }
 
+TEST_CASE("load_nccl: its functions are not put in the place of another library's") {
+  load_nccl_from(DDPRUN_FAKE_LIBNCCL);
+  CHECK(::dlsym(RTLD_DEFAULT, "ncclCommSplit") == nullptr);
+}
+
 TEST_CASE("load_nccl: the least version has to do without younger functions") {
   ::setenv("FAKE_NCCL_VERSION", "21800", 1);
   const auto old = load_nccl_from(DDPRUN_FAKE_LIBNCCL_OLD);
