@@ -28,8 +28,8 @@ build() {
 
 wheels=""
 await_wheels() { [ -z "$wheels" ] || wait "$wheels"; }
-# Each build looks for NCCL's header, which may come only with the wheels.
-await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || [ -e /usr/include/nccl.h ] || await_wheels; }
+# Each build looks for the headers of CUDA and NCCL, which may come only with the wheels.
+await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || await_wheels; }
 
 step_wheels() { scripts/setup.sh full; }
 step_release() { await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}"; }
