@@ -137,6 +137,13 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
                 self.assertIn(said, done.stdout)
 
+    def test_the_release_part_builds_the_programs_of_the_gpu_check(self):
+        tools = self.with_tools(cmake='echo "cmake $*"', ctest="exit 0")
+        subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--only=release"], timeout=120, env=tools,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        with open(os.path.join(self.scripts, "../build/test-release.log"), encoding="utf-8") as f:
+            self.assertRegex(f.read(), r"cmake --preset release .*-DDDPRUN_BUILD_BENCH=ON\ncmake --build build/release .* gpu_programs\n")
+
     def test_each_level_leaves_out_what_another_one_has(self):
         tools = self.with_tools(cmake="exit 0", ctest='echo "ctest $*"')
         for level, left_out in (([], "nightly|torch"), (["--ci", "--only=release"], "nightly"),
