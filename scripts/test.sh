@@ -149,6 +149,11 @@ await_build() {
     return 1
   fi
   sed -n 's/^-- \(ddprun \|  \)/  \1/p' "build/test-$1.log"
+  # The loaders and their tests aren't built then, which no skip shows.
+  if [ "$level" != default ] && grep -q '^--   CUDA, NCCL   off' "build/test-$1.log"; then
+    why+=("$1: built without CUDA and NCCL: there is no cuda_runtime_api.h or no nccl.h")
+    return 1
+  fi
 }
 
 # Turns address randomisation off: ThreadSanitizer aborts if the kernel randomises more bits than it

@@ -28,11 +28,15 @@ build() {
 
 wheels=""
 await_wheels() { [ -z "$wheels" ] || wait "$wheels"; }
-# Each build looks for NCCL's header, which may come only with the wheels.
-await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || [ -e /usr/include/nccl.h ] || await_wheels; }
+# Each build looks for the headers of CUDA and NCCL, which may come only with the wheels.
+await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || await_wheels; }
 
 step_wheels() { scripts/setup.sh full; }
-step_release() { await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}"; }
+# The programs of scripts/gpu_check.sh must compile, though they run elsewhere. The other benchmarks aren't built.
+step_release() {
+  await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}" &&
+    build release gpu_programs -DDDPRUN_BUILD_BENCH=ON
+}
 nightly=OFF
 [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || nightly=ON
 step_asan() { await_nccl && build asan all -DDDPRUN_NIGHTLY=$nightly; }

@@ -155,6 +155,22 @@ cp "$0" "$folder/bin/python"
         self.assertRegex(done.stdout, r"\n100% tests passed, 0 tests failed out of 3\ntest: asan: the build failed: " + said +
                                       r"test: FAILED: asan; passed: release \d+s tsan \d+s fuzz \d+s \(\d+ s\)\n$")
 
+    def test_a_build_without_the_loaders_of_cuda_and_nccl_fails_ci_only(self):
+        tools = self.with_tools(cmake="echo '--   CUDA, NCCL   off (headers not found …)'", ctest="echo '100% tests passed, 0 tests failed out of 3'")
+        why = "test: release: built without CUDA and NCCL: there is no cuda_runtime_api.h or no nccl.h\ntest: FAILED: release"
+        for level, said in ((["--ci"], why), (["--nightly"], why), ([], "test: all passed: release ")):
+            with self.subTest(level):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level, "--only=release"], text=True, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+                self.assertIn(said, done.stdout)
+
+    def test_the_release_part_builds_the_programs_of_the_gpu_check(self):
+        tools = self.with_tools(cmake='echo "cmake $*"', ctest="exit 0")
+        subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--only=release"], timeout=120, env=tools,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        with open(os.path.join(self.scripts, "../build/test-release.log"), encoding="utf-8") as f:
+            self.assertRegex(f.read(), r"cmake --preset release .*-DDDPRUN_BUILD_BENCH=ON\ncmake --build build/release .* gpu_programs\n")
+
     def test_each_level_leaves_out_what_another_one_has(self):
         tools = self.with_tools(cmake="exit 0", ctest='echo "ctest $*"')
         for level, left_out in (([], "nightly|torch"), (["--ci", "--only=release"], "nightly"),
