@@ -77,6 +77,7 @@ RankReport full_report() {
   report.call = "read() of /data/part-07";
   report.frames = {"read", "main"};
   report.note = "note";
+  report.has_debugger = true;
   report.operation = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
   report.operation_time = std::chrono::milliseconds(6100);
   report.shared_collectives_done = 126;
