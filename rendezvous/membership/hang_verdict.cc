@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -146,15 +147,15 @@ bool waits_for_device(std::string_view frame) {
 // Calls that wait for what a person types or another program sends.
 constexpr std::string_view kInputs[] = {"read() of stdin", "read() of /dev/tty",
                                         "read() of /dev/pts/"};
-// Parts of the frames of Python's prompt and of its debuggers pdb and debugpy.
-constexpr std::string_view kDebuggerFrames[] = {"PyOS_Readline", "(pdb.py:", "(debugpy/", "pydevd"};
+constexpr std::string_view kPromptFrames[] = {"PyOS_Readline"};
+// Parts of the frames of Python's debuggers pdb and debugpy.
+constexpr std::string_view kDebuggerFrames[] = {"(pdb.py:", "(debugpy/", "pydevd"};
 
-bool is_in_debugger(const RankReport& report) {
-  return report.has_debugger || std::ranges::any_of(report.frames, [](std::string_view frame) {
-           return std::ranges::any_of(kDebuggerFrames, [&](std::string_view name) {
-             return frame.find(name) != frame.npos;
-           });
-         });
+bool has_frame_of(const RankReport& report, std::span<const std::string_view> names) {
+  return std::ranges::any_of(report.frames, [&](std::string_view frame) {
+    return std::ranges::any_of(
+        names, [&](std::string_view name) { return frame.find(name) != frame.npos; });
+  });
 }
 
 // Returns how somebody holds the rank: "is stopped (state T)". Empty: nobody does. A rank with a
@@ -164,9 +165,12 @@ std::string hold_on(const RankReport& report) {
     return concat("is stopped (state ", report.state, ")");
   }
   const auto waits_in = [&](std::string_view call) { return report.call.starts_with(call); };
-  if (std::ranges::any_of(kInputs, waits_in)) return concat("waits for input (", report.call, ")");
+  if (std::ranges::any_of(kInputs, waits_in) || has_frame_of(report, kPromptFrames)) {
+    return concat("waits for input (", report.call, ")");
+  }
   const bool waits = report.in_collective() || std::ranges::any_of(report.frames, waits_for_ranks);
-  return !waits && is_in_debugger(report) ? "is in a debugger" : "";
+  const bool has_debugger = report.has_debugger || has_frame_of(report, kDebuggerFrames);
+  return has_debugger && !waits ? "is in a debugger" : "";
 }
 
 // Returns the innermost frame in which a foreign rank waits for ranks, else for its device; null:

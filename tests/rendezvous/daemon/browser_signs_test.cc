@@ -35,7 +35,7 @@ TEST_CASE("Browser: a Host that is a name of this machine, or an address") {
   CHECK_FALSE(http::is_rebound(asked_as("evil.test"), -1));  // the connection was closed meanwhile
 }
 
-TEST_CASE("Browser: a request of another site's page is not of the same origin") {
+TEST_CASE("Browser: a request of another site is not of the same origin") {
   const auto is_same = [](const char* site, const char* origin) {
     http::Request request = asked_as("localhost:29400");
     if (site != nullptr) request.fields.add("Sec-Fetch-Site", site);

@@ -330,8 +330,13 @@ TEST_CASE("compare_ranks: a rank at a prompt or in a debugger is held by somebod
     held.call = "read() of stdin (pipe:[4711])";
     CHECK_THAT(verdict(), Contains("waits for input (read() of stdin (pipe:[4711]))"));
   }
+  SECTION("it is at Python's prompt") {
+    held.call = "select()";
+    held.frames = {"select (libc.so.6)", "PyOS_Readline (python3.11)", "main"};
+    CHECK_THAT(verdict(), Contains("waits for input (select())"));
+  }
   SECTION("pdb and debugpy, in the stack") {
-    for (const char* frame : {"PyOS_Readline", "interaction (pdb.py:357)",
+    for (const char* frame : {"interaction (pdb.py:357)",
                               "do_wait_suspend (debugpy/_vendored/pydevd/pydevd.py:2061)"}) {
       held.frames = {"select (libc.so.6)", frame, "main"};
       CHECK_THAT(verdict(), Contains("is in a debugger, not hung"));

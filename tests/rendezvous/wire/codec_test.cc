@@ -375,6 +375,17 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
 }
 
+TEST_CASE("Codec: a debugger in a rank is told, no word means none") {
+  for (const bool has_debugger : {false, true}) {
+    RankReport report = full_report();
+    report.has_debugger = has_debugger;
+    const std::string text = encode(AgentEnvelope{1, 0, Inspection{1, 1, {report}}});
+    CHECK((text.find("has_debugger") != std::string::npos) == has_debugger);
+    const auto back = variants::get<Inspection>(decode_agent_message(text).message);
+    CHECK(back.ranks.at(0).has_debugger == has_debugger);
+  }
+}
+
 TEST_CASE("Codec: the last lines of a rank are sent, within their bounds") {
   Tail tail{1, std::vector<std::string>(100, "short"), std::string(100'000, 'n')};
   const auto back = [&] {
