@@ -502,6 +502,7 @@ TEST_CASE("describe_call: a line of /proc/PID/syscall becomes words") {
   CHECK(describe_call("", 1).empty());
   CHECK(describe_call("99999 0x3 0x0", 1) == "system call 99999");
   CHECK(describe_call("0 0x7fffffff 0x0", ::getpid()) == "read() of descriptor 2147483647");
+  CHECK_THAT(describe_call("0 0x0 0x0", ::getpid()), Contains("read() of stdin ("));
 }
 
 }  // namespace
