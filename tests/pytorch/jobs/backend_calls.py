@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import torch
@@ -286,6 +287,43 @@ def other_threads():
     expect(tensor[0] == size, "the sum")
 
 
+def threads_of_a_group():
+    """A thread of rank 0 waits in a call that ends only after another thread's messages."""
+    pair = [torch.ones(2), torch.ones(3)]
+    for waits in (dist.barrier, lambda: dist.monitored_barrier(timeout=timedelta(seconds=10)),
+                  lambda: dist.all_reduce_coalesced(pair), lambda: dist.all_to_all_single(torch.empty(size), torch.ones(size))):
+        word = torch.ones(1)
+        if rank == 0:
+            thread = threading.Thread(target=waits)
+            thread.start()
+        for _ in range(200 if rank < 2 else 0):  # the other thread's call begins among them
+            dist.send(word, 1) if rank == 0 else dist.recv(word, 0)
+        thread.join() if rank == 0 else waits()
+
+
+def destroyed_by_another_thread():
+    """Checks that a call under way, for which the others don't come, gets an error when another thread destroys the group."""
+    group = dist.new_group(backend="ddprun")
+    backend = group._get_backend(torch.device("cpu"))
+    told = []
+
+    def waits():
+        try:
+            dist.all_reduce(torch.ones(1), group=group)
+        except RuntimeError as error:
+            told.append(str(error))
+
+    if rank == 0:
+        thread = threading.Thread(target=waits)
+        thread.start()
+        while not backend._inside.is_busy() and thread.is_alive():
+            time.sleep(0.001)
+        backend.shutdown()
+        thread.join()
+        expect(told and "destroyed by another thread" in told[0], "the error of a group that is gone: %s" % told)
+    dist.barrier(gloo)
+
+
 def stores():
     """Checks groups of threads with a store of this process, and with one that was written in Python."""
     class Own(dist.Store):
@@ -398,7 +436,7 @@ def unequal():
     dist.barrier(gloo)
 
 
-for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, stores, forked, messages, groups, wrapped, unequal):
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, threads_of_a_group, destroyed_by_another_thread, stores, forked, messages, groups, wrapped, unequal):
     part()
 dist.barrier(gloo)
 if rank == 0:
