@@ -255,7 +255,7 @@ class Backend(c10d.Backend):
                 continue
             received = flat.new_empty((self._size, *flat.shape))
             kept.append(received)
-            calls.append(self._exchange(_split(whole, self._size), list(received)))
+            calls.append(self._exchange(_split(whole.view(-1), self._size), list(received)))
             finishes.insert(0, partial(_reduce_into, flat, op, received))
         return self._run(options, calls, outputs, _all(finishes), kept)
 
@@ -496,13 +496,12 @@ def _all(finishes: Sequence[Callable[[], object]]) -> Optional[Callable[[], obje
 def _split(tensor: Any, num_ranks: int, sizes: Sequence[int] = ()) -> list[Any]:
     """Splits the tensor along its first dimension. Without `sizes` the parts are equal."""
     rows = tensor.shape[0] if tensor.dim() else 1
-    if sizes:
-        if len(sizes) != num_ranks or sum(sizes) != rows:
-            raise ValueError("split sizes %s are not those of %d rows for %d ranks" % (list(sizes), rows, num_ranks))
-        return list(tensor.split(list(sizes)))
-    if tensor.numel() % num_ranks:
-        raise ValueError("%d elements can't be shared by %d ranks equally" % (tensor.numel(), num_ranks))
-    return list(tensor.view(num_ranks, -1))
+    if not sizes and rows % num_ranks:
+        raise ValueError("%d rows can't be shared by %d ranks equally" % (rows, num_ranks))
+    sizes = sizes or [rows // num_ranks] * num_ranks
+    if len(sizes) != num_ranks or sum(sizes) != rows:
+        raise ValueError("split sizes %s are not those of %d rows for %d ranks" % (list(sizes), rows, num_ranks))
+    return list(tensor.split(list(sizes)))
 
 
 def _copy_parts(parts: Sequence[Any], whole: Any) -> None:
