@@ -176,6 +176,16 @@ def movement():
         dist.all_to_all(outputs, [values(torch.float32, r + rank + 1, 3) for r in range(size)], group=group)
         return outputs
 
+    def nothing(group):
+        whole = torch.empty(0, 3)
+        dist.all_to_all_single(whole, torch.empty(0, 3), group=group)
+        return [whole]
+
+    compared("all_to_all_single of nothing", nothing)
+    # It has as many elements for each rank, but a rank would get a part of a row.
+    torn = torch.empty(size + 1, size)
+    raises(lambda: dist.all_to_all_single(torch.empty_like(torn), torn), "%d rows can't be shared" % (size + 1))
+    raises(lambda: dist.all_to_all_single(torch.empty_like(torn), torn, group=gloo), "does not divide equally")
     compared("all_to_all_single, uneven", uneven)
     compared("all_to_all_single", even)
     same(listed(OURS), [torch.randint(0, 3, (r + rank + 1,), generator=torch.Generator().manual_seed(300 + r)).float()
@@ -230,6 +240,24 @@ def layouts():
         manager.wait()
         return [*floats, twice]
     compared("coalesced", coalesced)
+
+    def coalesced_parts(group):
+        whole = [torch.empty(size * count) for count in (3, 40_001)]
+        with dist._coalescing_manager(group=group) as manager:
+            for each in whole:
+                dist.all_gather_into_tensor(each, values(torch.float32, len(each) // size), group=group)
+        parts = [torch.empty(count) for count in (3, 40_001)]
+        with dist._coalescing_manager(group=group, async_ops=True) as manager:
+            for part in parts:
+                dist.reduce_scatter_tensor(part, values(torch.float32, size * len(part)), group=group)
+        manager.wait()
+        from torch.distributed import _functional_collectives as functional
+        group = group or dist.group.WORLD
+        gathered = functional.all_gather_into_tensor_coalesced([values(torch.float32, 3), values(torch.float32, 5)], group)
+        reduced = functional.reduce_scatter_tensor_coalesced([values(torch.float32, 2 * size), values(torch.float32, size)],
+                                                             "sum", [0, 0], group)
+        return [*whole, *parts, *map(functional.wait_tensor, gathered), *map(functional.wait_tensor, reduced)]
+    compared("coalesced all_gather and reduce_scatter", coalesced_parts)
 
     def sparse(group):
         indices = torch.tensor([[rank, 3]])
@@ -321,6 +349,17 @@ def destroyed_by_another_thread():
         backend.shutdown()
         thread.join()
         expect(told and "destroyed by another thread" in told[0], "the error of a group that is gone: %s" % told)
+    dist.barrier(gloo)
+
+
+def timed_out():
+    """Checks a collective that ends at the time-out of its group."""
+    group = dist.new_group(backend="ddprun")
+    dist.set_timeout(timedelta(milliseconds=300), group)
+    if rank == 0:
+        begin = time.monotonic()
+        raises(lambda: dist.all_reduce(torch.ones(1), group=group), "at the timeout of the call", "timed out after 300 ms: waiting for ranks 1, 2")
+        expect(time.monotonic() - begin < 10, "the group's own time-out")
     dist.barrier(gloo)
 
 
@@ -436,7 +475,7 @@ def unequal():
     dist.barrier(gloo)
 
 
-for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, threads_of_a_group, destroyed_by_another_thread, stores, forked, messages, groups, wrapped, unequal):
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, threads_of_a_group, destroyed_by_another_thread, timed_out, stores, forked, messages, groups, wrapped, unequal):
     part()
 dist.barrier(gloo)
 if rank == 0:
