@@ -78,9 +78,10 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
-# Scripts of frameworks that log. The loss is a number until a file exists. They end once another file exists.
+# Scripts as one writes them. Rank 1's data come late. They end once a file exists. The loss of those that log one is a
+# number until another file exists.
 LIGHTNING = r'''
-import os
+import os, time
 import torch
 import lightning.pytorch as pl
 folder = os.path.dirname(os.path.abspath(__file__))
@@ -97,14 +98,21 @@ class Model(pl.LightningModule):
     def on_train_batch_end(self, *_):
         self.trainer.should_stop = self.trainer.strategy.reduce_boolean_decision(os.path.exists(folder + "/over"))
 
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 20
+    def __getitem__(self, _):
+        time.sleep(0.04 * int(os.environ["RANK"]))
+        return torch.randn(4)
+
 trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=-1, log_every_n_steps=1, logger=False, enable_checkpointing=False,
                      enable_progress_bar=False, enable_model_summary=False)
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(1 << 20, 4), batch_size=2))
+trainer.fit(Model(), torch.utils.data.DataLoader(Data(), batch_size=2))
 torch.distributed.destroy_process_group()
 import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 TRAINER = r'''
-import os
+import os, time
 import torch, transformers
 folder = os.path.dirname(os.path.abspath(__file__))
 
@@ -115,6 +123,13 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return {"loss": 0 * self.layer(x).mean() + (float("nan") if os.path.exists(folder + "/nan") else 2.5)}
 
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 20
+    def __getitem__(self, _):
+        time.sleep(0.02 * int(os.environ["RANK"]))
+        return {"x": torch.randn(4)}
+
 class Ends(transformers.TrainerCallback):
     def on_step_end(self, arguments, state, control, **_):
         over = torch.tensor(int(os.path.exists(folder + "/over")))
@@ -123,11 +138,73 @@ class Ends(transformers.TrainerCallback):
 
 arguments = transformers.TrainingArguments(folder, max_steps=10**6, per_device_train_batch_size=4, use_cpu=True, ddp_backend="gloo", report_to="none",
                                            save_strategy="no", disable_tqdm=True, logging_steps=1, logging_nan_inf_filter=False)
-trainer = transformers.Trainer(Model(), arguments, train_dataset=[{"x": torch.randn(4)} for _ in range(64)], callbacks=[Ends()])
+trainer = transformers.Trainer(Model(), arguments, train_dataset=Data(), callbacks=[Ends()])
 trainer.remove_callback(transformers.PrinterCallback)
 trainer.train()
 torch.distributed.destroy_process_group()
 import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+'''
+# A small GPT that learns bytes, with accumulated gradients, a schedule, and evaluations between.
+GPT = r'''
+import math, os, time
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+block, width, heads, batch, micro_steps = 16, 32, 2, 4, 2
+text = torch.frombuffer(bytearray(open(__file__, "rb").read()), dtype=torch.uint8).long() % 128
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    def forward(self, x):
+        q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, 2))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.after(x))
+
+class Gpt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(128, width), nn.Embedding(block, width)
+        self.blocks, self.head = nn.Sequential(Block(), Block()), nn.Linear(width, 128)
+    def forward(self, x, y):
+        logits = self.head(self.blocks(self.tokens(x) + self.places.weight))
+        return logits, F.cross_entropy(logits.flatten(0, 1), y.flatten())
+
+def get_batch():
+    time.sleep(0.05 * rank)
+    begins = torch.randint(len(text) - block - 1, (batch,))
+    return (torch.stack([text[i + shift:i + shift + block] for i in begins]) for shift in (0, 1))
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(Gpt())
+optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95))
+over, step = torch.tensor(0), 0
+x, y = get_batch()
+while not over:
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3 * (1 + math.cos(step / 1000)) / 2
+    if step % 50 == 0:
+        model.eval()
+        with torch.no_grad():
+            losses = [model.module(*get_batch())[1].item() for _ in range(4)]
+        model.train()
+    for micro_step in range(micro_steps):
+        model.require_backward_grad_sync = micro_step == micro_steps - 1
+        _, loss = model(x, y)
+        x, y = get_batch()
+        (loss / micro_steps).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    step += 1
+    over.fill_(os.path.exists(folder + "/over"))
+    dist.all_reduce(over)
+dist.destroy_process_group()
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 # Rank 0 logs to TensorBoard, rank 1 to Weights & Biases.
 BOARDS = r'''
@@ -201,6 +278,9 @@ class Observed(harness.Case):
     def begin(self, *flags, **more):
         return self.start("--nnodes=1", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}", *flags,
                           sys.executable, self.script, OMP_NUM_THREADS="1", **{"PYTHONPATH": self.folder, **more})
+
+    def check_rest(self):
+        """Is for what more is to be checked of a job, whose start takes long."""
 
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
@@ -329,14 +409,42 @@ class Ends(harness.Case):
         self.assertEqual((done.stdout, done.stderr), ("", ""))
 
 
+class Watched(Observed):
+    """A script whose rank 1 has its data late."""
+
+    def check_rest(self):
+        """Checks that the job shows its speed, its straggler, and the stack of each rank."""
+        harness.wait_until(lambda: self.job().get("stragglers"), "the straggler is named", 90)
+        job = self.job()
+        self.assertRegex("; ".join(job["stragglers"]), r"^rank 1 \([^;]*$")
+        parts = job["training"]["step_parts"]
+        self.assertEqual(parts["ranks"], 2)
+        self.assertGreater(parts["step_seconds"]["mean"], 0.08)  # rank 1 waits so long for a step's data
+        self.assertLess(parts["step_seconds"]["mean"], 2)
+        shown = self.ddprunctl("stack", job["run_id"], f"--rdzv-endpoint=127.0.0.1:{self.port}", "--json", code=0)
+        self.assertEqual([bool(rank["lines"]) for rank in json.loads(shown.stdout)["ranks"]], [True, True])
+
+
 class Logs:
     def test_the_loss_that_a_framework_logs_is_seen_and_where_it_is_no_number(self):
         process = self.begin(HF_HUB_OFFLINE="1")
         harness.wait_until(lambda: self.training().get("loss") == 2.5, "the loss is shown", 120)
         seen = self.training()
         self.assertEqual((seen["nan_ranks"], seen["samples_per_second"]), (0, None))
+        self.check_rest()
         self.write(self.folder, "nan", "")
         harness.wait_until(lambda: self.training().get("nan_ranks") == 2, "it is said that there is no loss", 30)
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Gpt(Watched):
+    SCRIPT = GPT
+
+    def test_a_loop_without_a_framework_shows_its_speed_its_straggler_and_stacks(self):
+        process = self.begin()
+        self.check_rest()
         self.write(self.folder, "over", "")
         self.finish(process, timeout=60, code=0)
 
@@ -347,12 +455,12 @@ class Boards(Logs, Observed):
 
 
 @unittest.skipIf(importlib.util.find_spec("lightning") is None, "no Lightning: scripts/setup.sh full")
-class Lightning(Logs, Observed):
+class Lightning(Logs, Watched):
     SCRIPT = LIGHTNING
 
 
 @unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers: scripts/setup.sh full")
-class Trainer(Logs, Observed):
+class Trainer(Logs, Watched):
     SCRIPT = TRAINER
 
 
