@@ -131,10 +131,12 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
   membership::TrainingStatus status;
   const ProgressWords* least = nullptr;
   std::uint64_t reports = 0, samples = 0;
-  for (const auto& page : pages) {
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const auto& page = pages[i];
     if (!page) continue;
     if (least == nullptr || page->step < least->step) least = &*page;
     status.skipped_steps = std::max(status.skipped_steps, page->skipped_steps);
+    add_gpu_peak(status, page->gpu_peak_bytes, numbers_.of(static_cast<int>(i)));
     if (page->num_reports == 0) continue;
     reports += page->num_reports;
     samples += page->samples;

@@ -305,7 +305,7 @@ class Observe(Observed):
         process = self.begin(f"--events={self.folder}/events", *flags, **more)
         harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
                            self.training()["step"] > 50, "both ranks' steps are seen", 60)
-        seen = self.training()
+        seen = self.seen = self.training()
         said, _ = self.end(process)
         self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
@@ -357,6 +357,7 @@ class Observe(Observed):
     def test_the_gpu_memory_that_each_rank_had_at_most_is_seen(self):
         self.check_seen(HAS_GPU="1")
         self.assertEqual([rank["gpu_memory_peak_bytes"] for rank in self.progress()[-1]], [1 << 30, 2 << 30])
+        self.assertEqual(self.seen["gpu_memory_peak"], {"bytes": 2 << 30, "rank": 1})
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
         self.check_seen("--preload=torch")
