@@ -78,6 +78,25 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
+# Rank 1 doesn't come to a collective until a file exists.
+WAITS = r'''
+import os, time
+import torch, torch.distributed as dist
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+model(torch.ones(2, 4)).mean().backward()
+optimizer.step()
+print("begun", dist.group.WORLD._get_sequence_number_for_group(), flush=True)
+dist.barrier()
+while rank == 1 and not os.path.exists(folder + "/over"):
+    time.sleep(0.01)
+dist.all_reduce(torch.ones(1))
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+'''
+
+
 # Scripts as one writes them. Rank 1's data come late. They end once a file exists. The loss of those that log one is a
 # number until another file exists.
 LIGHTNING = r'''
@@ -410,6 +429,25 @@ class Ends(harness.Case):
         self.assertEqual((done.stdout, done.stderr), ("", ""))
 
 
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Waits(Observed):
+    SCRIPT = WAITS
+
+    def test_the_collective_that_each_rank_began_last_stands_with_its_stack_and_in_a_hang(self):
+        process = self.begin("--rdzv-id=job", "--hang-timeout=foreign=3s")
+        number = int(self.await_line(process, "begun", stream="stdout").split()[-1])
+
+        def last():
+            shown = self.ddprunctl("stack", "job", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--json", code=0)
+            return [rank["lines"][0].partition("last collective ")[2] for rank in json.loads(shown.stdout)["ranks"]]
+
+        harness.wait_until(lambda: last() == [f"all_reduce #{number + 2}", f"barrier #{number + 1}"], "both are told", 60)
+        harness.wait_until(lambda: self.job().get("hang"), "the hang is reported", 60)
+        self.assertIn(f"last collective barrier #{number + 1}", self.job()["hang"]["lines"][0])  # the rank that others wait for
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+
+
 class Watched(Observed):
     """A script whose rank 1 has its data late."""
 
@@ -601,6 +639,30 @@ class Steps(unittest.TestCase):
                          "ddprun: this worker's skipped steps are not observed: KeyError: 'gone'\n"
                          "ddprun: this worker's readings of GPU memory are not observed: KeyError: 'gone'\n")
         self.assertEqual((seen, self.seen()[0]), ([1], 30))
+
+    def test_collectives_without_a_number_cost_one_line(self):
+        class ProcessGroup:
+            def _get_sequence_number_for_group(self):
+                raise RuntimeError("no such number")
+
+            def allreduce(self, tensors):
+                return tensors
+
+        group = ProcessGroup()
+        self.step(100)
+        self.steps.watch_collectives(types.SimpleNamespace(ProcessGroup=ProcessGroup, _world=types.SimpleNamespace(default_pg=group)))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual([group.allreduce(7), group.allreduce(tensors=8)], [7, 8])
+            self.step(100)
+        self.assertEqual(said.getvalue(), "ddprun: this worker's collectives are not observed: RuntimeError: no such number\n")
+        self.assertEqual(self.seen()[0], 2)
+
+    def test_collectives_of_pytorch_s_own_are_counted_at_the_step_s_end(self):
+        group = types.SimpleNamespace(_get_sequence_number_for_group=lambda: 5)
+        self.steps.watch_collectives(types.SimpleNamespace(ProcessGroup=type("ProcessGroup", (), {}), _world=types.SimpleNamespace(default_pg=group)))
+        self.step(100)
+        name, end, number = (self.steps.words[at] for at in (self.observer._NAME, self.observer._NAME_END, self.observer._COLLECTIVES))
+        self.assertEqual((struct.pack("<QQ", name, end).rstrip(b"\0"), number), (b"collective", 5))
 
     def test_a_framework_that_can_not_be_told_costs_that_alone(self):
         with unittest.mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch")}), \
