@@ -96,6 +96,7 @@ class _Steps:
         self.framework_logs, self.board_name = False, None  # the loss' name in TensorBoard or wandb
         self.models, self.parts = [], []
         self.without_parts = 0  # the last steps whose parts aren't added yet
+        self.when_met = None  # is to be called once the agent's page is there
         self.begun = None  # returns how many collectives the default process group has begun
 
     def after_step(self, optimizer, _args, _kwargs):
@@ -168,6 +169,11 @@ class _Steps:
         try:
             self.words = self.agent()
             self.words[_SKIPPED] = self.skipped
+            if self.when_met is not None:
+                try:
+                    self.when_met()
+                except Exception as error:
+                    self._stop_counting(error)
             return True
         except OSError as error:  # the agent may be stopped
             self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
@@ -227,18 +233,24 @@ class _Steps:
 
         def watched(plain, first, second, has_number):
             def call(group, *args, **kwargs):
-                if self.begun is not None and self.words is not None and not self.is_off:
+                if self.begun is not None and not self.is_off:
                     self._tell_collective(first, second, has_number and group is world.default_pg)
                 return plain(group, *args, **kwargs)
 
             call.__name__, call.__doc__ = plain.__name__, plain.__doc__
             return call
 
+        def replace_methods():
+            for method, name in _GROUP_CALLS.items():
+                if hasattr(group_type, method):
+                    words = struct.unpack("<QQ", name.encode().ljust(16, b"\0"))
+                    setattr(group_type, method, watched(getattr(group_type, method), *words, method not in _NO_NUMBER))
+
         self.begun = begun
-        for method, name in _GROUP_CALLS.items():
-            if hasattr(group_type, method):
-                words = struct.unpack("<QQ", name.encode().ljust(16, b"\0"))
-                setattr(group_type, method, watched(getattr(group_type, method), *words, method not in _NO_NUMBER))
+        if self.words is None:
+            self.when_met = replace_methods
+        else:
+            replace_methods()
 
     def _tell_collective(self, first, second, counts):
         """Is called before the collective, for it may never end."""
