@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/memory.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -33,6 +34,19 @@ Enum known(std::uint64_t value, Enum last) {
 }
 
 std::uint64_t load(const ProgressPage::Word& word) { return word.load(std::memory_order_acquire); }
+
+// The worker writes the words while they are read, so the name may be a mixture of two.
+std::string seen_collective_of(const ProgressPage& page) {
+  std::string name;
+  for (const auto& word : page.seen_collective) {
+    const std::uint64_t bytes = load(word);
+    for (int shift = 0; shift < 64; shift += 8) {
+      const auto letter = static_cast<char>(bytes >> shift & 0xff);
+      if ((letter >= 'a' && letter <= 'z') || letter == '_') name += letter;
+    }
+  }
+  return name.empty() ? "" : concat(name, " #", load(page.seen_collectives));
+}
 
 // Reads the sums of the steps. A worker that is stopped, or dies, while it writes them leaves them
 // inconsistent for good.
@@ -115,6 +129,7 @@ std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
   words.skipped_steps = load(page.seen_skipped);
   words.num_reports = load(page.seen_reports);
   words.loss_bits = load(page.seen_loss);
+  words.seen_collective = seen_collective_of(page);
   StepSums sums;
   sums.num_steps = load(page.seen_timed);
   sums.step = load(page.seen_step_ns);

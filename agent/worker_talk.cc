@@ -168,6 +168,7 @@ std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   if (!told || !seen) return seen ? seen : told;
   told->gpu_peak_bytes = seen->gpu_peak_bytes;
   told->skipped_steps = seen->skipped_steps;
+  told->seen_collective = seen->seen_collective;
   if (told->step > 0) return told;
   // The program may report its losses or its phase all the same.
   told->step = seen->step;

@@ -130,6 +130,10 @@ struct ProgressPage {
   Word seen_skipped;         // steps that its gradient scaler skipped
   Word seen_reports;         // losses that it logged
   Word seen_loss;            // the last loss: the bits of a double
+  // The last collective that it saw begin: a name of at most 16 bytes, and how many its default
+  // process group has begun.
+  Word seen_collective[2];
+  Word seen_collectives;
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
@@ -140,6 +144,7 @@ static_assert(
     offsetof(ProgressPage, peer_lost) == 144 && offsetof(ProgressPage, operations) == 256 &&
     offsetof(ProgressPage, num_reports) == 768 && offsetof(ProgressPage, steps_begun) == 792 &&
     offsetof(ProgressPage, step_bytes) == 856 && offsetof(ProgressPage, seen_step) == 864 &&
-    offsetof(ProgressPage, seen_step_bytes) == 936 && offsetof(ProgressPage, seen_loss) == 968);
+    offsetof(ProgressPage, seen_step_bytes) == 936 && offsetof(ProgressPage, seen_loss) == 968 &&
+    offsetof(ProgressPage, seen_collectives) == 992);
 
 }  // namespace ddprun

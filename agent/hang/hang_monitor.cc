@@ -131,10 +131,12 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
   membership::TrainingStatus status;
   const ProgressWords* least = nullptr;
   std::uint64_t reports = 0, samples = 0;
-  for (const auto& page : pages) {
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const auto& page = pages[i];
     if (!page) continue;
     if (least == nullptr || page->step < least->step) least = &*page;
     status.skipped_steps = std::max(status.skipped_steps, page->skipped_steps);
+    add_gpu_peak(status, page->gpu_peak_bytes, numbers_.of(static_cast<int>(i)));
     if (page->num_reports == 0) continue;
     reports += page->num_reports;
     samples += page->samples;
@@ -315,11 +317,20 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   report.activity = view.activity;
   report.cpu_percent = std::max(0, view.cpu_percent);
   report.work = describe_work(outside_.rates(static_cast<std::size_t>(local_rank)));
+  add_collective(report.work, local_rank);
   report.state = std::string(1, view.state);
   WaitingPlace place = place_of(local_rank, at_work);
   report.call = std::move(place.call);
   report.wchan = std::move(place.wchan);
   return report;
+}
+
+// Adds what its observer knows: a rank that writes its own page has its operations.
+void HangMonitor::add_collective(std::string& text, int local_rank) const {
+  if (!events_.read_progress) return;
+  const auto words = events_.read_progress(local_rank);
+  if (!words || words->seen_collective.empty()) return;
+  text += concat(text.empty() ? "" : ", ", "last collective ", words->seen_collective);
 }
 
 WaitingPlace HangMonitor::place_of(int local_rank, pid_t at_work) {
@@ -344,9 +355,10 @@ void HangMonitor::take_stack(int local_rank, StackDone done) {
   if (index >= pids.size() || pids[index] == 0) return done({}, "it has ended");
   const pid_t at_work = process_at_work(pids[index]);
   // The state is read before the process is stopped, since the stop interrupts the call.
-  std::vector<std::string> lines{
-      state_text(at_work, place_of(local_rank, at_work)),
-      concat(membership::kProcessLine, at_work, " ", start_ticks(at_work).value_or(0))};
+  std::string state = state_text(at_work, place_of(local_rank, at_work));
+  add_collective(state, local_rank);
+  std::vector<std::string> lines{std::move(state), concat(membership::kProcessLine, at_work, " ",
+                                                          start_ticks(at_work).value_or(0))};
   if (options_.stacks_program.empty()) {
     return done(std::move(lines), "no stack: this ddprun takes none");
   }

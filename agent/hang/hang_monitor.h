@@ -136,6 +136,7 @@ class HangMonitor {
   void start_stacks();
   StackProcess& living_stacks();
   WaitingPlace place_of(int local_rank, pid_t at_work);
+  void add_collective(std::string& text, int local_rank) const;
   membership::RankReport report(int local_rank, const RankView& view, pid_t at_work);
 
   boost::asio::io_context& io_;

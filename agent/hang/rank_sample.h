@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -33,6 +34,7 @@ struct ProgressWords {
   // Values that its observer has seen (docs/observe.md); 0: it saw none.
   std::uint64_t gpu_peak_bytes = 0;
   std::uint64_t skipped_steps = 0;
+  std::string seen_collective;  // "all_reduce #812": the last one that began; empty: it saw none
 
   bool in_collective() const { return collectives_begun > collectives_done; }
   friend bool operator==(const ProgressWords&, const ProgressWords&) = default;

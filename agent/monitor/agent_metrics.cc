@@ -101,6 +101,18 @@ void write_uses(TextWriter& out, const std::vector<std::optional<WorkerUse>>& us
 void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>>& pages) {
   of_each_rank(out, "ddprun_worker_step", Type::kGauge, "The last step that a worker began.", pages,
                &ProgressWords::step);
+  const auto sum_of = [](std::uint64_t StepSums::*sum, double unit) {
+    return [sum, unit](const ProgressWords& page) {
+      return page.steps ? std::optional(static_cast<double>((*page.steps).*sum) / unit)
+                        : std::nullopt;
+    };
+  };
+  of_each_rank(out, "ddprun_worker_timed_steps_total", Type::kCounter,
+               "Steps whose time a worker has told.", pages, sum_of(&StepSums::num_steps, 1));
+  of_each_rank(out, "ddprun_worker_step_seconds_total", Type::kCounter, "The time of these steps.",
+               pages, sum_of(&StepSums::step, 1e9));
+  of_each_rank(out, "ddprun_worker_loader_seconds_total", Type::kCounter,
+               "In these steps, the wait for data.", pages, sum_of(&StepSums::loader, 1e9));
   const auto seen = [](std::uint64_t ProgressWords::*word) {
     return [word](const ProgressWords& page) {
       return page.*word > 0 ? std::optional(page.*word) : std::nullopt;

@@ -13,6 +13,7 @@ _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
 _PARTS = range(113, 118)  # forward, backward, communication, exposed in ns, then bytes
 _GPU_PEAK, _SKIPPED, _REPORTS, _LOSS = range(118, 122)
+_NAME, _NAME_END, _COLLECTIVES = range(122, 125)  # the last collective's name in two words, and its number
 _PAUSE = 8  # an interval longer than so many mean steps is a pause (evaluation, checkpoint), not a step
 _REST = 64  # another optimizer is counted instead if it has made so many steps since the counted one's last
 _TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
@@ -22,7 +23,19 @@ _LOOK, _LONG_NS = 10, 10**9  # costly readings are taken after each tenth step, 
 _CPU_RATE, _RATE = 7, 101
 _SAMPLES = 8  # the mean of the last so many is shown
 _GPU_AFTER_NS = 2 * 10**9
+_UNNAMED, _UNNAMED_END = (int.from_bytes(part, "little") for part in (b"collecti", b"ve"))
 _GLOO_THREAD, _GLOO_LOOKS, _GLOO_NS = b"(pt_gloo_runloop) ", 2, 5 * 10**8
+# c10d's ProcessGroup's methods, and the names of at most 16 bytes by which they are shown.
+_GROUP_CALLS = {"allreduce": "all_reduce", "allreduce_coalesced": "all_reduce", "reduce": "reduce", "broadcast": "broadcast",
+                "allgather": "all_gather", "all_gather_single": "all_gather", "_allgather_base": "all_gather",
+                "allgather_coalesced": "all_gather", "all_gather_single_coalesced": "all_gather",
+                "allgather_into_tensor_coalesced": "all_gather", "gather": "gather", "scatter": "scatter",
+                "reduce_scatter": "reduce_scatter", "reduce_scatter_single": "reduce_scatter",
+                "_reduce_scatter_base": "reduce_scatter", "reduce_scatter_single_coalesced": "reduce_scatter",
+                "reduce_scatter_tensor_coalesced": "reduce_scatter", "alltoall": "all_to_all", "alltoall_base": "all_to_all",
+                "all_to_all_single": "all_to_all", "send": "send", "recv": "recv", "recv_anysource": "recv",
+                "barrier": "barrier", "monitored_barrier": "barrier"}
+_NO_NUMBER = ("send", "recv", "recv_anysource", "monitored_barrier")  # not all backends count these
 _LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
 
 
@@ -83,6 +96,8 @@ class _Steps:
         self.framework_logs, self.board_name = False, None  # the loss' name in TensorBoard or wandb
         self.models, self.parts = [], []
         self.without_parts = 0  # the last steps whose parts aren't added yet
+        self.when_met = None  # is to be called once the agent's page is there
+        self.begun = None  # returns how many collectives the default process group has begun
 
     def after_step(self, optimizer, _args, _kwargs):
         if self.is_off:
@@ -106,6 +121,8 @@ class _Steps:
         if self.words is None and not self._meet_agent(now):
             return
         words = self.words
+        if self.begun is not None:
+            self._count_collectives()
         words[_STEP] += self.unsaid
         self.unsaid = 0
         if words[_STEP] % _LOOK == 0 or (before and now - before > _LONG_NS):
@@ -152,6 +169,11 @@ class _Steps:
         try:
             self.words = self.agent()
             self.words[_SKIPPED] = self.skipped
+            if self.when_met is not None:
+                try:
+                    self.when_met()
+                except Exception as error:
+                    self._stop_counting(error)
             return True
         except OSError as error:  # the agent may be stopped
             self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
@@ -200,6 +222,57 @@ class _Steps:
                     self.words[_SKIPPED] = self.skipped
 
         self.call_after(module.GradScaler, "_maybe_opt_step", "skipped steps", has_stepped, lambda: self.calls)
+
+    def watch_collectives(self, module):
+        import struct
+        group_type, world = module.ProcessGroup, module._world
+
+        def begun():
+            group = world.default_pg
+            return 0 if group is None else group._get_sequence_number_for_group()
+
+        def watched(plain, first, second, has_number):
+            def call(group, *args, **kwargs):
+                if self.begun is not None and not self.is_off:
+                    self._tell_collective(first, second, has_number and group is world.default_pg)
+                return plain(group, *args, **kwargs)
+
+            call.__name__, call.__doc__ = plain.__name__, plain.__doc__
+            return call
+
+        def replace_methods():
+            for method, name in _GROUP_CALLS.items():
+                if hasattr(group_type, method):
+                    words = struct.unpack("<QQ", name.encode().ljust(16, b"\0"))
+                    setattr(group_type, method, watched(getattr(group_type, method), *words, method not in _NO_NUMBER))
+
+        self.begun = begun
+        if self.words is None:
+            self.when_met = replace_methods
+        else:
+            replace_methods()
+
+    def _tell_collective(self, first, second, counts):
+        """Is called before the collective, for it may never end."""
+        try:
+            words = self.words
+            words[_NAME], words[_NAME_END], words[_COLLECTIVES] = first, second, self.begun() + counts
+        except Exception as error:  # a backend may have no such number
+            self._stop_counting(error)
+
+    def _count_collectives(self):
+        """Counts those that PyTorch's C++ has begun by itself. Their names are not known."""
+        try:
+            number, words = self.begun(), self.words
+            if number != words[_COLLECTIVES]:
+                words[_NAME], words[_NAME_END], words[_COLLECTIVES] = _UNNAMED, _UNNAMED_END, number
+        except Exception as error:
+            self._stop_counting(error)
+
+    def _stop_counting(self, error):
+        self.begun = None
+        self.words[_NAME] = self.words[_NAME_END] = 0
+        _say("collectives", error)
 
     def watch_lightning(self, module):
         self.call_after(module._LoggerConnector, "log_metrics", "losses",
@@ -410,6 +483,7 @@ def _begin():
     steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
                 "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),
+                "torch.distributed.distributed_c10d": steps.try_to(steps.watch_collectives, "collectives"),
                 "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps")}
     for name, watch in (("transformers.trainer_callback", steps.watch_transformers),
                         ("lightning.pytorch" + _LIGHTNING, steps.watch_lightning),

@@ -219,6 +219,9 @@ class Maker {
     own.most_lines = kFewRanks;
     own.without_peaks = true;
     add(readings_.own, own);
+    GridChart loader = wanted("loader_time", Section::kSteps, "Of it the wait for data", kSeconds);
+    loader.most_lines = kFewRanks;
+    add(readings_.loader, loader);
     const bool has_own = !readings_.own.empty();
     const TimeGrid& grid = has_own ? readings_.own : readings_.step;
     if (grid.rows().size() > kFewRanks) heat_map(grid, has_own);

@@ -330,6 +330,7 @@ std::string facts_json(const Record& record, const Facts& facts) {
                               {"samples_per_second", rows_of(readings.samples)},
                               {"step_seconds", rows_of(readings.step)},
                               {"own_seconds", rows_of(readings.own)},
+                              {"loader_seconds", rows_of(readings.loader)},
                               {"gpu_memory_peak_bytes", rows_of(readings.gpu_peak)}};
   all["machines"] = json::object{{"cpu", rows_of(readings.cpu)},
                                  {"memory_used_bytes", rows_of(readings.memory)},

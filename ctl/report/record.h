@@ -164,6 +164,7 @@ struct NoLoss {
 // Rows are named "0", "1", … for ranks, by host for machines, and "host GPU 0" for GPUs.
 struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
+  TimeGrid loader;                    // the wait for data in a step
   TimeGrid cpu, memory, received, sent, retransmits;
   TimeGrid gpu_use, gpu_memory, gpu_watts, gpu_celsius;
   TimeGrid gpu_peak;              // rows are ranks: the most memory that their tensors had

@@ -177,6 +177,9 @@ void RecordReader::rank(const json::value& entry, double at, std::int64_t round)
     if (const auto exposed = number_at(entry, "exposed_seconds")) {
       put_in(readings_.own, rank.own, std::max(*step - *exposed, 0.0));
     }
+    if (const auto loader = number_at(entry, "loader_seconds"); loader && *loader >= 0) {
+      put_in(readings_.loader, rank.loader, *loader);
+    }
   }
   // Samples are counted anew in each round.
   const auto samples = number_at(entry, "samples");

@@ -57,8 +57,8 @@ class RecordReader {
     std::int64_t round = -1;
     double at = 0;  // when the last line came
     std::optional<double> samples;
-    bool has_loss = false;                                              // it had one in this round
-    std::optional<std::size_t> loss, sample_rate, step, own, gpu_peak;  // rows
+    bool has_loss = false;  // it had one in this round
+    std::optional<std::size_t> loss, sample_rate, step, own, loader, gpu_peak;  // rows
   };
 
   void unreadable(const char* why);

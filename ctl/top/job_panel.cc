@@ -11,8 +11,8 @@
 
 namespace ddprun::top {
 
-using ctl::count_text, ctl::number_text, ctl::percent_text, ctl::rate_text, ctl::seconds_text;
-using ctl::whole_text;
+using ctl::bytes_text, ctl::count_text, ctl::number_text, ctl::percent_text, ctl::rate_text;
+using ctl::seconds_text, ctl::whole_text;
 
 namespace {
 
@@ -217,6 +217,15 @@ class JobPanel {
     add_series(kSamples, "samples/s", number_text);
     add_series(kStepTime, "step time", seconds_text);
     Lines facts;
+    const std::string framework = text(said_, "training", "framework");
+    if (!framework.empty()) facts.push_back(framework);
+    if (const auto skipped = whole(said_, "training", "skipped_steps"); skipped > 0) {
+      facts.push_back(count_text(skipped, "skipped step"));
+    }
+    if (const json::value& peak = at(said_, "training", "gpu_memory_peak"); !peak.is_null()) {
+      facts.push_back(concat("GPU memory at most ", bytes_text(number(peak, "bytes").value_or(0)),
+                             " (rank ", whole(peak, "rank"), ")"));
+    }
     for (const auto& [name, what] :
          {std::pair{"step_seconds", ""}, std::pair{"exposed_seconds", "communication not hidden "},
           std::pair{"loader_seconds", "waits for data "}}) {

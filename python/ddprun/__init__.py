@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .progress import (connected, exclude_node, phase, report, should_stop, step, step_done, step_parts, stop_job,
+from .progress import (connected, exclude_node, log, phase, report, should_stop, step, step_done, step_parts, stop_job,
                        stop_requested, wait_for_place)
 
 if TYPE_CHECKING:
     from .launching import LaunchError, WorkerError, launch
 
-__all__ = ["LaunchError", "WorkerError", "connected", "exclude_node", "launch", "phase", "report", "should_stop",
+__all__ = ["LaunchError", "WorkerError", "connected", "exclude_node", "launch", "log", "phase", "report", "should_stop",
            "step", "step_done", "step_parts", "stop_job", "stop_requested", "wait_for_place"]
 
 

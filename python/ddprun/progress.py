@@ -225,6 +225,9 @@ def report(loss: float, num_samples: int = 0) -> None:
     words[_NUM_REPORTS] += 1
 
 
+log = report  # for ddprun.log(loss=…)
+
+
 def step_parts(step: float = 0.0, forward: float = 0.0, backward: float = 0.0, communication: float = 0.0,
                exposed: float = 0.0, loader: float = 0.0, bytes: int = 0) -> None:
     """Reports how long the parts of the step just done took, in seconds. docs/ddp.md says what each part is.

@@ -39,6 +39,10 @@ json::value step_parts_value(const membership::StepSummary& steps) {
 json::object training_object(const membership::TrainingStatus& status) {
   json::value loss, samples_per_second;
   if (status.num_ranks > 0) loss = status.loss;
+  json::value gpu_peak;
+  if (status.gpu_peak_bytes > 0) {
+    gpu_peak = json::object{{"bytes", status.gpu_peak_bytes}, {"rank", status.gpu_peak_rank}};
+  }
   const bool has_loss = status.num_ranks > 0 || status.num_nan > 0;
   if (has_loss && status.has_samples) samples_per_second = status.samples_per_second;
   return {{"phase", status.phase},
@@ -47,6 +51,7 @@ json::object training_object(const membership::TrainingStatus& status) {
           {"nan_ranks", status.num_nan},
           {"samples_per_second", samples_per_second},
           {"skipped_steps", status.skipped_steps},
+          {"gpu_memory_peak", std::move(gpu_peak)},
           {"step_parts", step_parts_value(status.steps)},
           {"framework", status.framework.empty() ? json::value() : json::value(status.framework)}};
 }

@@ -242,6 +242,7 @@ std::optional<TrainingStatus> HangInquiry::training() const {
     add_framework(all->framework, each.framework);
     all->has_samples |= each.has_samples;
     all->skipped_steps = std::max(all->skipped_steps, each.skipped_steps);
+    add_gpu_peak(*all, each.gpu_peak_bytes, each.gpu_peak_rank);
   }
   return all;
 }

@@ -205,6 +205,10 @@ void each_json(Self& status, Fields& fields) {
   if (fields.wants("skipped_steps", status.skipped_steps > 0)) {
     fields.counter("skipped_steps", status.skipped_steps);
   }
+  if (fields.wants("gpu_peak_bytes", status.gpu_peak_bytes > 0)) {
+    fields.counter("gpu_peak_bytes", status.gpu_peak_bytes);
+    fields.bounded("gpu_peak_rank", status.gpu_peak_rank, -1, kMaxInt);
+  }
   if (fields.wants("has_samples", !status.has_samples)) {
     fields.boolean("has_samples", status.has_samples);
   }

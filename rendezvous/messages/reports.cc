@@ -128,6 +128,12 @@ void each_json(Self& spread, Fields& fields) {
 void each_json(const StepSummary& summary, JsonWriter& fields) { each_of_summary(summary, fields); }
 void each_json(StepSummary& summary, JsonReader& fields) { each_of_summary(summary, fields); }
 
+void add_gpu_peak(TrainingStatus& status, std::uint64_t peak_bytes, int global_rank) {
+  if (peak_bytes <= status.gpu_peak_bytes) return;
+  status.gpu_peak_bytes = peak_bytes;
+  status.gpu_peak_rank = global_rank;
+}
+
 void add_framework(std::string& all, const std::string& more) {
   constexpr std::string_view kBetween = "; ";
   for (std::string_view rest = more; !rest.empty();) {

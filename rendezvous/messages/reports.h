@@ -160,21 +160,25 @@ void each_json(StepSummary& summary, JsonReader& fields);
 
 // The progress of one node's ranks.
 struct TrainingStatus {
-  std::string phase;                // of the rank that is furthest behind
-  std::uint64_t step = 0;           // the last that this rank began
-  int num_ranks = 0;                // whose loss is a number; 0: `loss` has no meaning
-  double loss = 0;                  // the mean over those; finite
-  double samples_per_second = 0;    // of all ranks that reported a loss, even NaN
-  StepSummary steps;                // since the last report
-  int num_nan = 0;                  // ranks whose loss is no number (NaN, infinity)
-  std::string framework = {};       // e.g. "PyTorch 2.15.0, gloo, 2 ranks"; empty: not reported
-  std::uint64_t skipped_steps = 0;  // by the gradient scaler of the rank that skipped the most
-  bool has_samples = true;          // false: samples_per_second is not known
+  std::string phase;                 // of the rank that is furthest behind
+  std::uint64_t step = 0;            // the last that this rank began
+  int num_ranks = 0;                 // whose loss is a number; 0: `loss` has no meaning
+  double loss = 0;                   // the mean over those; finite
+  double samples_per_second = 0;     // of all ranks that reported a loss, even NaN
+  StepSummary steps;                 // since the last report
+  int num_nan = 0;                   // ranks whose loss is no number (NaN, infinity)
+  std::string framework = {};        // e.g. "PyTorch 2.15.0, gloo, 2 ranks"; empty: not reported
+  std::uint64_t skipped_steps = 0;   // by the gradient scaler of the rank that skipped the most
+  std::uint64_t gpu_peak_bytes = 0;  // the most GPU memory that a rank's tensors had; 0: none
+  int gpu_peak_rank = -1;            // that rank, global
+  bool has_samples = true;           // false: samples_per_second is not known
 };
 inline constexpr std::size_t kMaxFrameworkBytes = 256;
 
 // Adds the parts of `more` that `all` lacks: "PyTorch 2.15.0, gloo, 2 ranks; PyTorch 2.14.0, gloo,
 // 2 ranks". A part for which there is no room is left out.
 void add_framework(std::string& all, const std::string& more);
+// Takes the rank's peak if it is the highest so far.
+void add_gpu_peak(TrainingStatus& status, std::uint64_t peak_bytes, int global_rank);
 
 }  // namespace ddprun::membership

@@ -87,7 +87,7 @@ class Module(unittest.TestCase):
         worker = self.worker(
             "import ddprun\n"
             "ddprun.step(41); print('begun', flush=True); input()\n"
-            "ddprun.step(42); ddprun.report(0.5, 64); ddprun.step(43); ddprun.report(0.25, 60)\n"
+            "ddprun.step(42); ddprun.report(0.5, 64); ddprun.step(43); ddprun.log(loss=0.25, num_samples=60)\n"
             "ddprun.step_parts(step=1.5, forward=0.5, bytes=1000)\n"
             "ddprun.step_parts(1, 0.25, 0.125, 0.0625, 0.5, 2, 24)\n"
             "print('two done', flush=True); input()\n"

@@ -31,6 +31,14 @@ class Installed(harness.Job):
 
         cls.variables = {"PYTHONPATH": cls.folder.name, "DDPRUN_PROGRAM": harness.DDPRUN, "OMP_NUM_THREADS": "1"}
 
+    def check_told(self, output):
+        """Checks what the ranks of jobs/backend_death.py that live have printed."""
+        told = re.findall(r"told after ([\d.]+) s: (.*)", output)
+        self.assertEqual(len(told), 2, self.transcript)
+        for seconds, text in told:
+            self.assertIn("rank 1 was lost", text)
+            self.assertLess(float(seconds), 1)
+
 
 class Hosts(Installed):
     def test_each_call_gives_what_gloo_gives_on_two_hosts(self):
@@ -41,6 +49,17 @@ class Hosts(Installed):
                                  "--master-addr=" + hosts[0].address, "--master-port=29500", harness.job("backend_calls")],
             GLOO_SOCKET_IFNAME=hosts[0].interface, **self.variables)
         self.assertEqual(codes, [0, 0], self.transcript)
+
+    def test_a_killed_rank_is_named_on_the_other_host_within_a_second(self):
+        hosts = harness.netns.Hosts(2, own_name_is_loopback=True)
+        self.addCleanup(hosts.close)
+        with harness.scratch() as folder:
+            _, outputs = self.run_on_hosts(
+                hosts, lambda host: ["--nnodes=2", "--nproc-per-node=%d" % (2 - host.index), "--node-rank=%d" % host.index,
+                                     "--master-addr=" + hosts[0].address, "--master-port=29500", "--shutdown-timeout=10",
+                                     harness.job("backend_death")],
+                DEATH=os.path.join(folder, "died"), **self.variables)
+        self.check_told("".join(outputs))
 
 
 class Backend(Installed):
@@ -58,6 +77,10 @@ class Backend(Installed):
         self.assertEqual(done.returncode, 0, self.transcript)
         self.assertEqual(done.stdout.count("equal:"), 7, self.transcript)
 
+    def test_a_device_mesh_of_two_dimensions_has_a_group_for_each(self):
+        done = self.run_ranks("backend_mesh", 4)
+        self.assertEqual((done.returncode, done.stdout.count("mesh of rank")), (0, 4), self.transcript)
+
     def test_a_pytorch_without_backends_in_python_is_refused_by_name(self):
         text = ("import torch, torch.distributed as dist\ndel torch._C._distributed_c10d.Backend.all_gather_single\n"
                 "dist.init_process_group('ddprun', store=dist.HashStore(), rank=0, world_size=1)")
@@ -68,11 +91,7 @@ class Backend(Installed):
     def test_a_killed_rank_is_named_on_every_rank_within_a_second(self):
         with harness.scratch() as folder:
             done = self.run_ranks("backend_death", 3, "--shutdown-timeout=10", DEATH=os.path.join(folder, "died"))
-        told = re.findall(r"told after ([\d.]+) s: (.*)", done.stdout)
-        self.assertEqual(len(told), 2, self.transcript)
-        for seconds, text in told:
-            self.assertIn("rank 1 was lost", text)
-            self.assertLess(float(seconds), 1)
+        self.check_told(done.stdout)
 
     def test_a_replica_of_torchft_that_is_killed_comes_back_to_the_same_weights(self):
         lighthouse = subprocess.Popen([sys.executable, harness.job("lighthouse")], stdin=subprocess.PIPE,

@@ -78,9 +78,29 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
-# Scripts of frameworks that log. The loss is a number until a file exists. They end once another file exists.
+# Rank 1 doesn't come to a collective until a file exists.
+WAITS = r'''
+import os, time
+import torch, torch.distributed as dist
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+model(torch.ones(2, 4)).mean().backward()
+optimizer.step()
+print("begun", dist.group.WORLD._get_sequence_number_for_group(), flush=True)
+dist.barrier()
+while rank == 1 and not os.path.exists(folder + "/over"):
+    time.sleep(0.01)
+dist.all_reduce(torch.ones(1))
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+'''
+
+
+# Scripts as one writes them. Rank 1's data come late. They end once a file exists. The loss of those that log one is a
+# number until another file exists.
 LIGHTNING = r'''
-import os
+import os, time
 import torch
 import lightning.pytorch as pl
 folder = os.path.dirname(os.path.abspath(__file__))
@@ -97,14 +117,21 @@ class Model(pl.LightningModule):
     def on_train_batch_end(self, *_):
         self.trainer.should_stop = self.trainer.strategy.reduce_boolean_decision(os.path.exists(folder + "/over"))
 
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 20
+    def __getitem__(self, _):
+        time.sleep(0.04 * int(os.environ["RANK"]))
+        return torch.randn(4)
+
 trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=-1, log_every_n_steps=1, logger=False, enable_checkpointing=False,
                      enable_progress_bar=False, enable_model_summary=False)
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(1 << 20, 4), batch_size=2))
+trainer.fit(Model(), torch.utils.data.DataLoader(Data(), batch_size=2))
 torch.distributed.destroy_process_group()
 import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 TRAINER = r'''
-import os
+import os, time
 import torch, transformers
 folder = os.path.dirname(os.path.abspath(__file__))
 
@@ -115,6 +142,13 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return {"loss": 0 * self.layer(x).mean() + (float("nan") if os.path.exists(folder + "/nan") else 2.5)}
 
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 20
+    def __getitem__(self, _):
+        time.sleep(0.02 * int(os.environ["RANK"]))
+        return {"x": torch.randn(4)}
+
 class Ends(transformers.TrainerCallback):
     def on_step_end(self, arguments, state, control, **_):
         over = torch.tensor(int(os.path.exists(folder + "/over")))
@@ -123,11 +157,73 @@ class Ends(transformers.TrainerCallback):
 
 arguments = transformers.TrainingArguments(folder, max_steps=10**6, per_device_train_batch_size=4, use_cpu=True, ddp_backend="gloo", report_to="none",
                                            save_strategy="no", disable_tqdm=True, logging_steps=1, logging_nan_inf_filter=False)
-trainer = transformers.Trainer(Model(), arguments, train_dataset=[{"x": torch.randn(4)} for _ in range(64)], callbacks=[Ends()])
+trainer = transformers.Trainer(Model(), arguments, train_dataset=Data(), callbacks=[Ends()])
 trainer.remove_callback(transformers.PrinterCallback)
 trainer.train()
 torch.distributed.destroy_process_group()
 import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+'''
+# A small GPT that learns bytes, with accumulated gradients, a schedule, and evaluations between.
+GPT = r'''
+import math, os, time
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+block, width, heads, batch, micro_steps = 16, 32, 2, 4, 2
+text = torch.frombuffer(bytearray(open(__file__, "rb").read()), dtype=torch.uint8).long() % 128
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    def forward(self, x):
+        q, k, v = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, 2))
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.after(x))
+
+class Gpt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(128, width), nn.Embedding(block, width)
+        self.blocks, self.head = nn.Sequential(Block(), Block()), nn.Linear(width, 128)
+    def forward(self, x, y):
+        logits = self.head(self.blocks(self.tokens(x) + self.places.weight))
+        return logits, F.cross_entropy(logits.flatten(0, 1), y.flatten())
+
+def get_batch():
+    time.sleep(0.05 * rank)
+    begins = torch.randint(len(text) - block - 1, (batch,))
+    return (torch.stack([text[i + shift:i + shift + block] for i in begins]) for shift in (0, 1))
+
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(Gpt())
+optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95))
+over, step = torch.tensor(0), 0
+x, y = get_batch()
+while not over:
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3 * (1 + math.cos(step / 1000)) / 2
+    if step % 50 == 0:
+        model.eval()
+        with torch.no_grad():
+            losses = [model.module(*get_batch())[1].item() for _ in range(4)]
+        model.train()
+    for micro_step in range(micro_steps):
+        model.require_backward_grad_sync = micro_step == micro_steps - 1
+        _, loss = model(x, y)
+        x, y = get_batch()
+        (loss / micro_steps).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    step += 1
+    over.fill_(os.path.exists(folder + "/over"))
+    dist.all_reduce(over)
+dist.destroy_process_group()
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 # Rank 0 logs to TensorBoard, rank 1 to Weights & Biases.
 BOARDS = r'''
@@ -202,6 +298,9 @@ class Observed(harness.Case):
         return self.start("--nnodes=1", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}", *flags,
                           sys.executable, self.script, OMP_NUM_THREADS="1", **{"PYTHONPATH": self.folder, **more})
 
+    def check_rest(self):
+        """Is for what more is to be checked of a job, whose start takes long."""
+
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
 class Observe(Observed):
@@ -225,7 +324,7 @@ class Observe(Observed):
         process = self.begin(f"--events={self.folder}/events", *flags, **more)
         harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
                            self.training()["step"] > 50, "both ranks' steps are seen", 60)
-        seen = self.training()
+        seen = self.seen = self.training()
         said, self.stderr = self.end(process)
         self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
@@ -277,6 +376,7 @@ class Observe(Observed):
     def test_the_gpu_memory_that_each_rank_had_at_most_is_seen(self):
         self.check_seen(HAS_GPU="1")
         self.assertEqual([rank["gpu_memory_peak_bytes"] for rank in self.progress()[-1]], [1 << 30, 2 << 30])
+        self.assertEqual(self.seen["gpu_memory_peak"], {"bytes": 2 << 30, "rank": 1})
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
         self.check_seen("--preload=torch", LOGLEVEL="INFO")
@@ -330,14 +430,61 @@ class Ends(harness.Case):
         self.assertEqual((done.stdout, done.stderr), ("", ""))
 
 
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Waits(Observed):
+    SCRIPT = WAITS
+
+    def test_the_collective_that_each_rank_began_last_stands_with_its_stack_and_in_a_hang(self):
+        process = self.begin("--rdzv-id=job", "--hang-timeout=foreign=3s")
+        number = int(self.await_line(process, "begun", stream="stdout").split()[-1])
+
+        def last():
+            shown = self.ddprunctl("stack", "job", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--json", code=0)
+            return [rank["lines"][0].partition("last collective ")[2] for rank in json.loads(shown.stdout)["ranks"]]
+
+        harness.wait_until(lambda: last() == [f"all_reduce #{number + 2}", f"barrier #{number + 1}"], "both are told", 60)
+        harness.wait_until(lambda: self.job().get("hang"), "the hang is reported", 60)
+        self.assertIn(f"last collective barrier #{number + 1}", self.job()["hang"]["lines"][0])  # the rank that others wait for
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+
+
+class Watched(Observed):
+    """A script whose rank 1 has its data late."""
+
+    def check_rest(self):
+        """Checks that the job shows its speed, its straggler, and the stack of each rank."""
+        harness.wait_until(lambda: self.job().get("stragglers"), "the straggler is named", 90)
+        job = self.job()
+        self.assertRegex("; ".join(job["stragglers"]), r"^rank 1 \([^;]*$")
+        parts = job["training"]["step_parts"]
+        self.assertEqual(parts["ranks"], 2)
+        self.assertGreater(parts["step_seconds"]["mean"], 0.08)  # rank 1 waits so long for a step's data
+        self.assertLess(parts["step_seconds"]["mean"], 2)
+        shown = self.ddprunctl("stack", job["run_id"], f"--rdzv-endpoint=127.0.0.1:{self.port}", "--json", code=0)
+        self.assertEqual([bool(rank["lines"]) for rank in json.loads(shown.stdout)["ranks"]], [True, True])
+
+
 class Logs:
     def test_the_loss_that_a_framework_logs_is_seen_and_where_it_is_no_number(self):
         process = self.begin(HF_HUB_OFFLINE="1")
         harness.wait_until(lambda: self.training().get("loss") == 2.5, "the loss is shown", 120)
         seen = self.training()
         self.assertEqual((seen["nan_ranks"], seen["samples_per_second"]), (0, None))
+        self.check_rest()
         self.write(self.folder, "nan", "")
         harness.wait_until(lambda: self.training().get("nan_ranks") == 2, "it is said that there is no loss", 30)
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Gpt(Watched):
+    SCRIPT = GPT
+
+    def test_a_loop_without_a_framework_shows_its_speed_its_straggler_and_stacks(self):
+        process = self.begin()
+        self.check_rest()
         self.write(self.folder, "over", "")
         self.finish(process, timeout=60, code=0)
 
@@ -348,12 +495,12 @@ class Boards(Logs, Observed):
 
 
 @unittest.skipIf(importlib.util.find_spec("lightning") is None, "no Lightning: scripts/setup.sh full")
-class Lightning(Logs, Observed):
+class Lightning(Logs, Watched):
     SCRIPT = LIGHTNING
 
 
 @unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers: scripts/setup.sh full")
-class Trainer(Logs, Observed):
+class Trainer(Logs, Watched):
     SCRIPT = TRAINER
 
 
@@ -493,6 +640,30 @@ class Steps(unittest.TestCase):
                          "ddprun: this worker's skipped steps are not observed: KeyError: 'gone'\n"
                          "ddprun: this worker's readings of GPU memory are not observed: KeyError: 'gone'\n")
         self.assertEqual((seen, self.seen()[0]), ([1], 30))
+
+    def test_collectives_without_a_number_cost_one_line(self):
+        class ProcessGroup:
+            def _get_sequence_number_for_group(self):
+                raise RuntimeError("no such number")
+
+            def allreduce(self, tensors):
+                return tensors
+
+        group = ProcessGroup()
+        self.step(100)
+        self.steps.watch_collectives(types.SimpleNamespace(ProcessGroup=ProcessGroup, _world=types.SimpleNamespace(default_pg=group)))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual([group.allreduce(7), group.allreduce(tensors=8)], [7, 8])
+            self.step(100)
+        self.assertEqual(said.getvalue(), "ddprun: this worker's collectives are not observed: RuntimeError: no such number\n")
+        self.assertEqual(self.seen()[0], 2)
+
+    def test_collectives_of_pytorch_s_own_are_counted_at_the_step_s_end(self):
+        group = types.SimpleNamespace(_get_sequence_number_for_group=lambda: 5)
+        self.steps.watch_collectives(types.SimpleNamespace(ProcessGroup=type("ProcessGroup", (), {}), _world=types.SimpleNamespace(default_pg=group)))
+        self.step(100)
+        name, end, number = (self.steps.words[at] for at in (self.observer._NAME, self.observer._NAME_END, self.observer._COLLECTIVES))
+        self.assertEqual((struct.pack("<QQ", name, end).rstrip(b"\0"), number), (b"collective", 5))
 
     def test_a_framework_that_can_not_be_told_costs_that_alone(self):
         with unittest.mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch")}), \

@@ -472,6 +472,7 @@ int ddprun_comm_create_over(ddprun_store* store, const ddprun_comm_options* opti
                                                .key_prefix = its.key_prefix,
                                                .timeout = timeout_of(its.timeout_ms),
                                                .init_timeout = timeout_of(its.init_timeout_ms),
+                                               .several_threads = true,
                                                .split_store = store->store});
     *comm = made.release();
   });

@@ -175,7 +175,10 @@ DDPRUN_C_API int ddprun_comm_create(ddprun_worker* worker, int64_t timeout_ms, d
 /* Makes a communicator of the ranks that share the prefix, over any store. Collective. Ranks of one
  * machine find each other by its boot, network namespace and GROUP_RANK (if set), and share memory.
  * Others meet at DDPRUN_NODE_ADDR; if that is not set, at the address from which MASTER_ADDR is
- * reached. Later only ddprun_comm_split() uses the store, which must still work then. */
+ * reached. Later only ddprun_comm_split() uses the store, which must still work then.
+ *
+ * Several threads may call such a communicator, but not beside ddprun_group(), _split() and
+ * _destroy(). Their calls begin one at a time. While one waits, others begin. */
 DDPRUN_C_API int ddprun_comm_create_over(ddprun_store* store, const ddprun_comm_options* options,
                                          ddprun_comm** comm);
 /* Makes the communicator of ranks[0 … num_ranks), this one among them. Collective. `name` is the

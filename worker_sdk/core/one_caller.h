@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ensures that one thread at a time calls a communicator. Operations of two threads would start in
-// a different order on each rank, and their numbers would mix unnoticed.
+// Ensures that one thread at a time begins a call of a communicator. Without that two operations
+// could start in a different order on each rank, and their numbers would mix unnoticed.
 #pragma once
 
-#include <atomic>
+#include <mutex>
 
 #include "common/error.h"
 
@@ -11,26 +11,44 @@ namespace ddprun {
 
 class OneCaller {
  public:
+  // A thread that comes while another one holds the communicator.
+  enum class Second { kIsRefused, kWaits };
+
+  explicit OneCaller(Second second = Second::kIsRefused) : second_(second) {}
+
   // Holds the communicator for the calling thread as long as it lives. Error(kInvalidArgument):
-  // another thread holds it.
+  // another thread holds it, and second threads are refused.
   class Inside {
    public:
-    explicit Inside(OneCaller& caller) : caller_(caller) {
-      if (!caller_.is_taken_.exchange(true, std::memory_order_acquire)) return;
+    explicit Inside(OneCaller& caller)
+        : second_(caller.second_), lock_(caller.mutex_, std::defer_lock) {
+      if (second_ == Second::kWaits) {
+        lock_.lock();
+      } else if (!lock_.try_lock()) {
+        refuse();
+      }
+    }
+
+    // The call has its place among the others and is about to wait for other ranks. So threads that
+    // wait may begin theirs. Threads that are refused are refused until the call's end.
+    void let_others_begin() {
+      if (second_ == Second::kWaits) lock_.unlock();
+    }
+
+   private:
+    [[noreturn]] static void refuse() {
       throw Error(ErrorCode::kInvalidArgument,
                   "two threads call one communicator at the same time: give each a communicator of "
                   "its own (split), or let one of them make all calls");
     }
-    ~Inside() { caller_.is_taken_.store(false, std::memory_order_release); }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
 
-   private:
-    OneCaller& caller_;
+    const Second second_;
+    std::unique_lock<std::recursive_mutex> lock_;  // recursive: a group's calls begin inside it
   };
 
  private:
-  std::atomic<bool> is_taken_{false};
+  const Second second_;
+  std::recursive_mutex mutex_;
 };
 
 }  // namespace ddprun

@@ -8,6 +8,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from functools import cache
 from typing import Any, Callable, Optional
 
 from .. import program
@@ -92,6 +93,11 @@ def check(status: int) -> None:
         raise Error(status, library.ddprun_error_text().decode(errors="replace"))
 
 
+@cache
+def _function(name: str) -> Any:
+    return getattr(library, "ddprun_" + name)
+
+
 class _Store:
     """The functions that the library calls for a torch.distributed.Store."""
 
@@ -163,7 +169,7 @@ class Work:
 
 
 class Communicator:
-    """A communicator of the ranks that share a store's `prefix`. One thread at a time may call; abort() any."""
+    """A communicator of the ranks that share a store's `prefix`. Any thread may call, but none beside destroy()."""
 
     def __init__(self, store: Any, prefix: str, rank: int, size: int, timeout_ms: int) -> None:
         calls, handle = _Store(store), c_void_p()
@@ -177,11 +183,13 @@ class Communicator:
 
     def run(self, name: str, *arguments: Any, call: Optional[Call] = None) -> None:
         """Runs the operation, and returns when it has ended."""
-        check(getattr(library, "ddprun_" + name)(self._handle, *arguments, call, None))
+        status = _function(name)(self._handle, *arguments, call, None)
+        if status:
+            check(status)
 
     def start(self, name: str, *arguments: Any, call: Optional[Call] = None) -> Work:
         handle = c_void_p()
-        check(getattr(library, "ddprun_" + name)(self._handle, *arguments, call, byref(handle)))
+        check(_function(name)(self._handle, *arguments, call, byref(handle)))
         return Work(handle)
 
     def barrier(self, call: Optional[Call] = None) -> None:

@@ -22,7 +22,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistBackendError, ReduceOp
 
 from . import _c
-from .work import Completer, Work, backend_error
+from .work import Completer, Inside, Work, backend_error
 
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4, torch.uint8: 5,
            torch.int32: 6, torch.int64: 7, torch.bool: 8, torch.float8_e4m3fn: 9, torch.float8_e5m2: 10}
@@ -91,7 +91,8 @@ class Backend(c10d.Backend):
                                          _milliseconds(timeout))
         except _c.Error as error:
             raise backend_error(error) from None
-        self._lock = threading.Lock()  # held for each call of the communicator, which takes one thread at a time
+        self._lock = threading.Lock()  # held while a call begins
+        self._inside = Inside()
         # The operations under way. Their buffers must live even if nobody else holds them.
         self._collectives: deque[Work] = deque()
         self._messages: set[Work] = set()
@@ -100,8 +101,8 @@ class Backend(c10d.Backend):
         self._completer = Completer()  # ends the collectives, in their order
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
             _KEPT.add(self)
-        self._close = weakref.finalize(self, _close, self._comm, self._lock, self._collectives, self._messages,
-                                       self._completer, os.getpid())
+        self._close = weakref.finalize(self, _close, self._comm, self._lock, self._inside, self._collectives,
+                                       self._messages, self._completer, os.getpid())
 
     # How operations are run.
 
@@ -111,29 +112,48 @@ class Backend(c10d.Backend):
 
     def _run(self, options: Any, calls: Sequence[tuple[Any, ...]], tensors: Any,
              finish: Optional[Callable[[], object]] = None, kept: Any = None) -> Work:
-        """Runs the communicator's functions `calls` (name, arguments), then `finish`."""
+        """Runs the communicator's functions `calls` (name, arguments), then `finish`.
+
+        Nothing is locked during the wait: what this call waits for may need a call of another thread."""
         call = self._call(options.timeout)
+        if not options.asyncOp and len(calls) == 1:
+            self._run_now(*calls[0], call=call)
+            if finish:
+                finish()
+            return Work((), tensors)
         try:
             with self._lock:
                 self._sequence += 1
-                if options.asyncOp:
-                    work = Work([self._comm.start(*each, call=call) for each in calls], tensors, finish, (tensors, kept),
-                                self._completer)
-                    done = []
-                    while self._collectives and self._collectives[0].is_done():
-                        done.append(self._collectives.popleft())
-                    self._collectives.append(work)
-                else:
-                    for each in calls:
-                        self._comm.run(*each, call=call)
-                    work, done = Work((), tensors), []
-                    if finish:
-                        finish()
+                work = Work([self._comm.start(*each, call=call) for each in calls], tensors, finish, (tensors, kept),
+                            self._completer)
+                done = self._take_done()
+                self._collectives.append(work)
         except _c.Error as error:
             raise backend_error(error) from None
-        for each_done in done:  # without the lock, because their futures' callbacks may call this group
-            each_done.end()
+        if not options.asyncOp:
+            work.wait()
+            with self._lock:
+                done += self._take_done()
+        for each in done:  # without the lock, because their futures' callbacks may call this group
+            each.end()
         return work
+
+    def _take_done(self) -> list[Work]:
+        done = []
+        while self._collectives and self._collectives[0].is_done():
+            done.append(self._collectives.popleft())
+        return done
+
+    def _run_now(self, *operation: Any, call: Optional[_c.Call] = None) -> None:
+        with self._lock:
+            self._sequence += 1
+            self._inside.begin()
+        try:
+            self._comm.run(*operation, call=call)
+        except _c.Error as error:
+            raise backend_error(error) from None
+        finally:
+            self._inside.end()
 
     # Reductions.
 
@@ -180,7 +200,8 @@ class Backend(c10d.Backend):
             raise ValueError("Cannot use ReduceOp.%s with sparse tensors" % _op_of(options).name)
         own = tensor.coalesce()
         counts = torch.zeros(self._size, dtype=torch.int64)
-        self._gather_now(torch.tensor([own._nnz()]), counts)
+        count = torch.tensor([own._nnz()])
+        self._run_now("all_gather", _bytes_of(count), _bytes_of(counts))
         most = int(counts.max())
 
         def padded(part: Any, dimension: int) -> Any:
@@ -202,10 +223,6 @@ class Backend(c10d.Backend):
         return self._run(options, [("all_gather", _bytes_of(indices), _bytes_of(all_indices)),
                                    ("all_gather", _bytes_of(values), _bytes_of(all_values))],
                          [tensor], finish, (indices, values, all_indices, all_values))
-
-    def _gather_now(self, part: Any, whole: Any) -> None:
-        with self._lock:
-            self._comm.run("all_gather", _bytes_of(part), _bytes_of(whole))
 
     def reduce_scatter_single(self, output: Any, source: Any, options: Any) -> Work:
         return self._scatter_reduction([output], [source], options)
@@ -238,7 +255,7 @@ class Backend(c10d.Backend):
                 continue
             received = flat.new_empty((self._size, *flat.shape))
             kept.append(received)
-            calls.append(self._exchange(_split(whole, self._size), list(received)))
+            calls.append(self._exchange(_split(whole.view(-1), self._size), list(received)))
             finishes.insert(0, partial(_reduce_into, flat, op, received))
         return self._run(options, calls, outputs, _all(finishes), kept)
 
@@ -400,9 +417,10 @@ class Backend(c10d.Backend):
         if timeout <= timedelta(0):
             raise DistBackendError("Rank %d timed out in monitoredBarrier after 0 ms" % self._rank)
         milliseconds = _milliseconds(timeout)
+        with self._lock:
+            self._inside.begin()
         try:
-            with self._lock:
-                self._comm.barrier(_c.Call(milliseconds, 0))
+            self._comm.barrier(_c.Call(milliseconds, 0))
         except _c.Error as error:
             text = ("Rank %d successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
                     "rank 0: %s" % (self._rank, error))
@@ -412,6 +430,8 @@ class Backend(c10d.Backend):
                 text = "Rank%s %s failed to pass monitoredBarrier in %d ms" % ("s" if "," in names else "", names,
                                                                               milliseconds)
             raise DistBackendError("[Rank %d]: %s" % (self._rank, text)) from None
+        finally:
+            self._inside.end()
 
     def split(self, store: Any, ranks: Sequence[int], options: Any) -> Optional[Backend]:
         if self._rank not in ranks:
@@ -444,22 +464,22 @@ class Backend(c10d.Backend):
         _KEPT.discard(self)
 
 
-def _close(comm: _c.Communicator, lock: threading.Lock, collectives: deque[Work], messages: set[Work],
+def _close(comm: _c.Communicator, lock: threading.Lock, inside: Inside, collectives: deque[Work], messages: set[Work],
            completer: Completer, process: int) -> None:
     """Ends the operations under way, then destroys the communicator. Does nothing in a forked child, which has none."""
     if os.getpid() != process:
         return
-    if not lock.acquire(blocking=False):  # another thread is in a call
-        comm.abort("the process group was destroyed by another thread")
-        lock.acquire()
-    works = [*collectives, *messages]
-    if not all(work.is_done() for work in works):
-        comm.abort("the process group was destroyed with operations under way")
-    for work in works:
-        work.stop()
-    completer.stop()
-    comm.destroy()
-    lock.release()
+    with lock:
+        if inside.is_busy():
+            comm.abort("the process group was destroyed by another thread")
+            inside.await_end()
+        works = [*collectives, *messages]
+        if not all(work.is_done() for work in works):
+            comm.abort("the process group was destroyed with operations under way")
+        for work in works:
+            work.stop()
+        completer.stop()
+        comm.destroy()
 
 
 def _all(finishes: Sequence[Callable[[], object]]) -> Optional[Callable[[], object]]:
@@ -476,13 +496,12 @@ def _all(finishes: Sequence[Callable[[], object]]) -> Optional[Callable[[], obje
 def _split(tensor: Any, num_ranks: int, sizes: Sequence[int] = ()) -> list[Any]:
     """Splits the tensor along its first dimension. Without `sizes` the parts are equal."""
     rows = tensor.shape[0] if tensor.dim() else 1
-    if sizes:
-        if len(sizes) != num_ranks or sum(sizes) != rows:
-            raise ValueError("split sizes %s are not those of %d rows for %d ranks" % (list(sizes), rows, num_ranks))
-        return list(tensor.split(list(sizes)))
-    if tensor.numel() % num_ranks:
-        raise ValueError("%d elements can't be shared by %d ranks equally" % (tensor.numel(), num_ranks))
-    return list(tensor.view(num_ranks, -1))
+    if not sizes and rows % num_ranks:
+        raise ValueError("%d rows can't be shared by %d ranks equally" % (rows, num_ranks))
+    sizes = sizes or [rows // num_ranks] * num_ranks
+    if len(sizes) != num_ranks or sum(sizes) != rows:
+        raise ValueError("split sizes %s are not those of %d rows for %d ranks" % (list(sizes), rows, num_ranks))
+    return list(tensor.split(list(sizes)))
 
 
 def _copy_parts(parts: Sequence[Any], whole: Any) -> None:

@@ -54,6 +54,32 @@ class Completer:
             work.end()
 
 
+class Inside:
+    """The synchronous calls under way, for whoever destroys their communicator. No lock, for each call uses it."""
+
+    def __init__(self) -> None:
+        self._calls: list[None] = []
+        self._one_ended: Optional[threading.Event] = None  # somebody waits for it
+
+    def begin(self) -> None:
+        self._calls.append(None)
+
+    def end(self) -> None:
+        self._calls.pop()
+        if self._one_ended is not None:
+            self._one_ended.set()
+
+    def is_busy(self) -> bool:
+        return bool(self._calls)
+
+    def await_end(self) -> None:
+        """Returns when all have ended. None may begin meanwhile."""
+        self._one_ended = threading.Event()
+        while self._calls:
+            self._one_ended.wait()
+            self._one_ended.clear()
+
+
 class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
     """Waits for the operations `natives`. The thread that sees their end first calls `finish`, once.
 

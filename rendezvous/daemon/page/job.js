@@ -86,6 +86,8 @@ class JobView {
       figures.push(["step", `${whole.format(job.training.step)} (${job.training.phase})`]);
       if (job.training.framework) figures.push(["framework", job.training.framework]);
       if (job.training.skipped_steps > 0) figures.push(["skipped steps", whole.format(job.training.skipped_steps)]);
+      const peak = job.training.gpu_memory_peak;
+      if (peak) figures.push(["GPU memory at most", `${bytes_text(peak.bytes)} (rank ${peak.rank})`]);
       const loss = loss_text(job.training);
       if (loss !== "") figures.push(["loss", loss]);
     }

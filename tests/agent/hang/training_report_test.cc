@@ -116,6 +116,17 @@ TEST_CASE("TrainingReport: the skipped steps are those of the rank that skipped 
   CHECK(said->skipped_steps == 7);
 }
 
+TEST_CASE("TrainingReport: the GPU memory is that of the rank that used the most") {
+  auto little = page(3), much = page(3);
+  little->gpu_peak_bytes = 4096;
+  much->gpu_peak_bytes = 8192;
+  TrainingReport report(RankNumbers{4});
+  const auto said = report.look({page(3), much, little}, Clock::time_point{100s});
+  REQUIRE(said);
+  CHECK(said->gpu_peak_bytes == 8192);
+  CHECK(said->gpu_peak_rank == 5);
+}
+
 TEST_CASE("TrainingReport: a skipped step is news though no other step was made") {
   auto rank = page(3);
   TrainingReport report;

@@ -250,6 +250,18 @@ TEST_CASE(
                                   Contains("id=\"chart-gpu_peak\""));
 }
 
+TEST_CASE("figures: each rank's wait for data") {
+  const Record record = record_of(
+      event_text("round", 1),
+      event_text("progress", 5,
+                 R"("ranks":[{"rank":0,"step_seconds":0.5,"loader_seconds":0.125},{"rank":1}])"));
+  const auto value = boost::json::parse(facts_json(record, facts_of(record)));
+  const auto& ranks = value.at("ranks").at("loader_seconds").as_object();
+  CHECK(ranks.size() == 1);
+  CHECK(ranks.at("0").at("mean").to_number<double>() == 0.125);
+  CHECK_THAT(page_of(record), Contains("id=\"chart-loader_time\""));
+}
+
 TEST_CASE("figures: an unknown one is null in JSON") {
   const Record record = whole_record();
   const auto value = boost::json::parse(facts_json(record, facts_of(record)));

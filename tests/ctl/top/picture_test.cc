@@ -98,6 +98,17 @@ TEST_CASE("top's picture: a loss that is no number is said, and on how many rank
                        Contains("samples/s"));
 }
 
+TEST_CASE("top's picture: framework, skipped steps and GPU memory of an observed program") {
+  std::string job = job_json("nightly", 2);
+  const std::string loss = R"("loss":2.314,)";
+  job.replace(job.find(loss), loss.size(),
+              loss + R"("framework":"PyTorch 2.15.0, nccl, 8 ranks","skipped_steps":3,)" +
+                  R"("gpu_memory_peak":{"bytes":2147483648,"rank":5},)");
+  const std::string text = picture_text(state_of(job), 80, 60, {.has_list = false});
+  CHECK_THAT(text, Contains("PyTorch 2.15.0, nccl, 8 ranks · 3 skipped steps") &&
+                       Contains("GPU memory at most 2.0 GiB (rank 5)"));
+}
+
 TEST_CASE("top's picture: one step time, which the programs tell, else their agents measured") {
   std::string job = job_json("nightly", 2, "", [](int, testing::SampleNode& node) {
     node.own_us = [](int rank) { return rank == 3 ? 36'000 : 30'000; };

@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import torch
@@ -175,6 +176,16 @@ def movement():
         dist.all_to_all(outputs, [values(torch.float32, r + rank + 1, 3) for r in range(size)], group=group)
         return outputs
 
+    def nothing(group):
+        whole = torch.empty(0, 3)
+        dist.all_to_all_single(whole, torch.empty(0, 3), group=group)
+        return [whole]
+
+    compared("all_to_all_single of nothing", nothing)
+    # It has as many elements for each rank, but a rank would get a part of a row.
+    torn = torch.empty(size + 1, size)
+    raises(lambda: dist.all_to_all_single(torch.empty_like(torn), torn), "%d rows can't be shared" % (size + 1))
+    raises(lambda: dist.all_to_all_single(torch.empty_like(torn), torn, group=gloo), "does not divide equally")
     compared("all_to_all_single, uneven", uneven)
     compared("all_to_all_single", even)
     same(listed(OURS), [torch.randint(0, 3, (r + rank + 1,), generator=torch.Generator().manual_seed(300 + r)).float()
@@ -230,6 +241,24 @@ def layouts():
         return [*floats, twice]
     compared("coalesced", coalesced)
 
+    def coalesced_parts(group):
+        whole = [torch.empty(size * count) for count in (3, 40_001)]
+        with dist._coalescing_manager(group=group) as manager:
+            for each in whole:
+                dist.all_gather_into_tensor(each, values(torch.float32, len(each) // size), group=group)
+        parts = [torch.empty(count) for count in (3, 40_001)]
+        with dist._coalescing_manager(group=group, async_ops=True) as manager:
+            for part in parts:
+                dist.reduce_scatter_tensor(part, values(torch.float32, size * len(part)), group=group)
+        manager.wait()
+        from torch.distributed import _functional_collectives as functional
+        group = group or dist.group.WORLD
+        gathered = functional.all_gather_into_tensor_coalesced([values(torch.float32, 3), values(torch.float32, 5)], group)
+        reduced = functional.reduce_scatter_tensor_coalesced([values(torch.float32, 2 * size), values(torch.float32, size)],
+                                                             "sum", [0, 0], group)
+        return [*whole, *parts, *map(functional.wait_tensor, gathered), *map(functional.wait_tensor, reduced)]
+    compared("coalesced all_gather and reduce_scatter", coalesced_parts)
+
     def sparse(group):
         indices = torch.tensor([[rank, 3]])
         tensor = torch.sparse_coo_tensor(indices, torch.ones(2, 2) * (rank + 1), (5, 2))
@@ -284,6 +313,54 @@ def other_threads():
         sys.setswitchinterval(interval)
         thread.join()
     expect(tensor[0] == size, "the sum")
+
+
+def threads_of_a_group():
+    """A thread of rank 0 waits in a call that ends only after another thread's messages."""
+    pair = [torch.ones(2), torch.ones(3)]
+    for waits in (dist.barrier, lambda: dist.monitored_barrier(timeout=timedelta(seconds=10)),
+                  lambda: dist.all_reduce_coalesced(pair), lambda: dist.all_to_all_single(torch.empty(size), torch.ones(size))):
+        word = torch.ones(1)
+        if rank == 0:
+            thread = threading.Thread(target=waits)
+            thread.start()
+        for _ in range(200 if rank < 2 else 0):  # the other thread's call begins among them
+            dist.send(word, 1) if rank == 0 else dist.recv(word, 0)
+        thread.join() if rank == 0 else waits()
+
+
+def destroyed_by_another_thread():
+    """Checks that a call under way, for which the others don't come, gets an error when another thread destroys the group."""
+    group = dist.new_group(backend="ddprun")
+    backend = group._get_backend(torch.device("cpu"))
+    told = []
+
+    def waits():
+        try:
+            dist.all_reduce(torch.ones(1), group=group)
+        except RuntimeError as error:
+            told.append(str(error))
+
+    if rank == 0:
+        thread = threading.Thread(target=waits)
+        thread.start()
+        while not backend._inside.is_busy() and thread.is_alive():
+            time.sleep(0.001)
+        backend.shutdown()
+        thread.join()
+        expect(told and "destroyed by another thread" in told[0], "the error of a group that is gone: %s" % told)
+    dist.barrier(gloo)
+
+
+def timed_out():
+    """Checks a collective that ends at the time-out of its group."""
+    group = dist.new_group(backend="ddprun")
+    dist.set_timeout(timedelta(milliseconds=300), group)
+    if rank == 0:
+        begin = time.monotonic()
+        raises(lambda: dist.all_reduce(torch.ones(1), group=group), "at the timeout of the call", "timed out after 300 ms: waiting for ranks 1, 2")
+        expect(time.monotonic() - begin < 10, "the group's own time-out")
+    dist.barrier(gloo)
 
 
 def stores():
@@ -398,7 +475,7 @@ def unequal():
     dist.barrier(gloo)
 
 
-for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, stores, forked, messages, groups, wrapped, unequal):
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, threads_of_a_group, destroyed_by_another_thread, timed_out, stores, forked, messages, groups, wrapped, unequal):
     part()
 dist.barrier(gloo)
 if rank == 0:

@@ -379,6 +379,19 @@ TEST_CASE("Training: the step of the node that is the least far, the mean loss, 
   CHECK_FALSE(j.table.status().front().training.has_value());
 }
 
+TEST_CASE("Training: the rank that used the most GPU memory is named") {
+  HangScript j;
+  TrainingStatus status{"train", 41, 0, 0, 0, {}};
+  j.mentions("1", StepTimes{1, {}, status});
+  add_gpu_peak(status, 4096, 5);
+  j.mentions("2", StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->gpu_peak_rank == 5);
+  add_gpu_peak(status, 8192, 1);
+  j.mentions("1", StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->gpu_peak_bytes == 8192);
+  CHECK(j.table.status().front().training->gpu_peak_rank == 1);
+}
+
 TEST_CASE("Training: a framework that differs is named beside the others', the most skips count") {
   HangScript j;
   TrainingStatus status{"train", 41, 0, 0, 0, {}};

@@ -167,6 +167,7 @@ TEST_CASE("Codec: words of observed programs arrive, and an older agent says non
   const std::string old_text = encode(AgentEnvelope{0, 0, times});
   CHECK(old_text.find("framework") == std::string::npos);
   CHECK(old_text.find("skipped_steps") == std::string::npos);
+  CHECK(old_text.find("gpu_peak") == std::string::npos);
   CHECK(back().framework.empty());
   times.training->framework = "PyTorch 2.15.0, gloo, 2 ranks";
   CHECK(back().has_samples);
@@ -175,6 +176,9 @@ TEST_CASE("Codec: words of observed programs arrive, and an older agent says non
   times.training->skipped_steps = 7;
   CHECK(back().framework == "PyTorch 2.15.0, gloo, 2 ranks");
   CHECK(back().skipped_steps == 7);
+  add_gpu_peak(*times.training, 4096, 3);
+  CHECK(back().gpu_peak_bytes == 4096);
+  CHECK(back().gpu_peak_rank == 3);
 }
 
 TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {

@@ -93,7 +93,7 @@ void ExecutorQueue::advance(std::unique_lock<std::mutex>& lock) {
 
 // Runs operations one after the other. The caller runs its own if nothing is queued (lowest
 // latency). Otherwise a progress thread, or a thread that waits, runs them in the order of issue.
-// Thread-safe.
+// One thread at a time may be in submit(), or in run() until it calls `has_place`.
 class OrderedExecutor {
  public:
   // `thread_name` is at most 15 characters; the thread starts with the first submit().
@@ -117,12 +117,22 @@ class OrderedExecutor {
   OrderedExecutor(const OrderedExecutor&) = delete;
   OrderedExecutor& operator=(const OrderedExecutor&) = delete;
 
-  // Returns when `operation` and all before it have run; throws what it threw.
-  void run(const std::function<void()>& operation) {
+  // Returns when `operation` and all before it have run; throws what it threw. Calls `has_place`
+  // once later operations can't overtake this one.
+  void run(const std::function<void()>& operation, const std::function<void()>& has_place) {
     std::unique_lock lock(queue_->mutex);
-    while (queue_->busy || !queue_->works.empty()) queue_->advance(lock);
+    if (queue_->busy || !queue_->works.empty()) {
+      auto work = std::make_shared<QueuedWork>();
+      work->queue = queue_;
+      work->operation = operation;
+      queue_->works.push_back(work);
+      lock.unlock();
+      has_place();
+      return work->wait();
+    }
     queue_->busy = true;
     lock.unlock();
+    has_place();
     std::exception_ptr error;
     try {
       operation();
@@ -220,6 +230,8 @@ class HostCommunicator final : public Communicator {
         number_(options.progress
                     ? options.progress->recorder().add_communicator("host", options.size)
                     : 0),
+        caller_(options.several_threads ? OneCaller::Second::kWaits
+                                        : OneCaller::Second::kIsRefused),
         collectives_queue_("ddprun-comm") {
     if (options_.size > 1) {
       node_ = std::make_unique<HostNode>(store, options_);
@@ -313,13 +325,19 @@ class HostCommunicator final : public Communicator {
     refuse_in_group("recv_any");
     check(buffer, "buffer");
     if (!inbox_) refuse("there is no other rank to receive from");
-    const OneCaller::Inside inside(caller_);
+    OneCaller::Inside inside(caller_);
     return receive(header(CollectiveKind::kRecv, buffer, ReduceOp::kSum, Inbox::kAnyRank), buffer,
-                   options, source);
+                   options, source, inside);
   }
 
   WorkPtr group(const std::function<void()>& calls, bool async) override {
-    return group_.run(calls, async);
+    WorkPtr work;
+    {
+      const OneCaller::Inside inside(caller_);
+      work = group_.run(calls, true);
+    }
+    if (!async) work->wait();
+    return work;
   }
 
   void barrier(const CallOptions& options) override {
@@ -391,15 +409,15 @@ class HostCommunicator final : public Communicator {
   }
 
   WorkPtr collective(CallHeader what, const CallOptions& options, Body body) {
+    OneCaller::Inside inside(caller_);
     if (group_.is_open()) {
       group_.add([this, what, its = in_group(options), body = std::move(body)] {
         return collective(what, its, body);
       });
       return nullptr;
     }
-    const OneCaller::Inside inside(caller_);
     what.sequence = ++num_collectives_;
-    return start(collectives_queue_, what, options, std::move(body));
+    return start(collectives_queue_, what, options, std::move(body), inside);
   }
 
   static CallOptions in_group(CallOptions options) {
@@ -407,7 +425,8 @@ class HostCommunicator final : public Communicator {
     return options;
   }
 
-  void refuse_in_group(const char* call) const {
+  void refuse_in_group(const char* call) {
+    const OneCaller::Inside inside(caller_);
     if (group_.is_open()) refuse(call, " can't be part of a group");
   }
 
@@ -415,25 +434,27 @@ class HostCommunicator final : public Communicator {
                   const CallOptions& options) {
     check(buffer, "buffer");
     check_rank(peer, "peer");
+    OneCaller::Inside inside(caller_);
     if (group_.is_open()) {
       add_message(kind, buffer, peer, options);
       return nullptr;
     }
     if (peer == rank()) refuse("rank ", peer, " can send to itself in a group only");
-    const OneCaller::Inside inside(caller_);
     CallHeader what = header(kind, buffer, ReduceOp::kSum, peer);
-    if (kind == CollectiveKind::kRecv) return receive(what, buffer, options, nullptr);
+    if (kind == CollectiveKind::kRecv) return receive(what, buffer, options, nullptr, inside);
     SendQueue& entry = send_queues_[peer];
     if (!entry.queue) entry.queue = std::make_unique<OrderedExecutor>("ddprun-send");
     what.sequence = ++entry.num_messages;
-    return start(*entry.queue, what, options,
-                 [this, buffer, peer, tag = options.tag](const Call& call) {
-                   node_->send(call, buffer, peer, tag);
-                 });
+    return start(
+        *entry.queue, what, options,
+        [this, buffer, peer, tag = options.tag](const Call& call) {
+          node_->send(call, buffer, peer, tag);
+        },
+        inside);
   }
 
   WorkPtr receive(CallHeader what, const TensorView& buffer, const CallOptions& options,
-                  int* source) {
+                  int* source, OneCaller::Inside& inside) {
     what.sequence = ++num_received_[what.root];
     std::shared_ptr<Inbox::Receive> receive;
     try {
@@ -454,6 +475,7 @@ class HostCommunicator final : public Communicator {
       }
     };
     if (!options.async) {
+      inside.let_others_begin();
       operation();
       return completed_work();
     }
@@ -475,14 +497,14 @@ class HostCommunicator final : public Communicator {
 
   // The deadline counts from the time at which the operation begins to execute.
   WorkPtr start(OrderedExecutor& queue, const CallHeader& what, const CallOptions& options,
-                Body body) {
+                Body body, OneCaller::Inside& inside) {
     auto operation = [this, run = operation_of(what, options, std::move(body))] {
       const Closing closing{num_open_};
       run();
     };
     num_open_.fetch_add(1);
     if (!options.async) {
-      queue.run(operation);
+      queue.run(operation, [&inside] { inside.let_others_begin(); });
       return completed_work();
     }
     try {
@@ -629,7 +651,7 @@ class HostCommunicator final : public Communicator {
   const std::shared_ptr<std::atomic<bool>> is_gone_ = std::make_shared<std::atomic<bool>>(false);
 
   OneCaller caller_;
-  // Used on the caller's thread only.
+  // Used inside caller_ only.
   std::uint32_t num_collectives_ = 0;
   std::map<std::string, int> num_splits_;      // by name
   std::map<int, std::uint32_t> num_received_;  // by rank
@@ -642,7 +664,7 @@ class HostCommunicator final : public Communicator {
   std::exception_ptr failure_;  // guarded by failure_mutex_
 
   // Last: their threads end before what they use.
-  std::map<int, SendQueue> send_queues_;  // by rank; caller's thread only
+  std::map<int, SendQueue> send_queues_;  // by rank; inside caller_ only
   OrderedExecutor collectives_queue_;
 };
 

@@ -27,6 +27,10 @@ struct HostCommunicatorOptions {
   int sockets_per_neighbour = 2;                     // between nodes; the same on every rank
   std::size_t chunk_bytes = std::size_t{256} << 10;  // pipeline unit between nodes; same on all
 
+  // Any thread may call: calls begin one at a time, and while one waits others begin. False: one of
+  // two threads that call at the same time is refused.
+  bool several_threads = false;
+
   // Counts operations; shared with the session. Null: they are not counted.
   std::shared_ptr<WorkerProgress> progress{};
 

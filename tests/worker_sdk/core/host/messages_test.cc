@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/error.h"
@@ -122,5 +123,26 @@ TEST_CASE("host messages: a receive from any rank ends when one aborts, or at it
     const std::string wanted = aborts ? "rank 0 aborted" : "waiting for a message of any rank";
     expect(std::string(error.what()).find(wanted) != std::string::npos, error.what());
   });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host messages: other threads' calls begin while one waits in a collective") {
+  constexpr int kMany = 500;  // the collective begins among them
+  const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
+  const auto errors =
+      run_world({.node_rank_of = layout, .several_threads = true}, [](Communicator& ranks) {
+        std::vector<float> sum(1, 1.0f);
+        if (ranks.rank() == 1) {
+          for (int i = 0; i < kMany; ++i) expect_value(ranks, 1, 0, 0, 1);
+          ranks.barrier();
+          ranks.all_reduce(all_of(sum), ReduceOp::kSum);
+        } else {
+          std::thread waits([&] { ranks.barrier(); });
+          for (int i = 0; i < kMany; ++i) send_value(ranks, 1, 1, 0, 1);
+          waits.join();
+          ranks.all_reduce(all_of(sum), ReduceOp::kSum);
+        }
+        expect(sum[0] == 2, "the sum");
+      });
   for (const std::string& error : errors) CHECK(error == "");
 }

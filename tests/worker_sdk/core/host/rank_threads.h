@@ -20,6 +20,7 @@ struct WorldOptions {
   std::chrono::milliseconds timeout{20'000};
   int sockets_per_neighbour = 2;
   std::size_t chunk_bytes = std::size_t{256} << 10;
+  bool several_threads = false;
 };
 
 // `num_ranks` ranks on one node.
@@ -38,6 +39,7 @@ inline HostCommunicatorOptions options_of(const WorldOptions& world, int rank) {
   options.init_timeout = std::chrono::milliseconds{20'000};
   options.sockets_per_neighbour = world.sockets_per_neighbour;
   options.chunk_bytes = world.chunk_bytes;
+  options.several_threads = world.several_threads;
   return options;
 }
 
