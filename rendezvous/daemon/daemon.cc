@@ -54,15 +54,16 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   // Takes an upgraded stream that is not started, and that got the challenge of `proof`.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
             Newcomer newcomer, Admitted admitted) {
+    auto& socket = frames->wire().socket();
     boost::system::error_code gone;
-    const auto peer = frames->wire().socket().remote_endpoint(gone);
+    socket.remote_endpoint(gone);
     if (gone || is_stopped_) return;
     const std::uint64_t number = next_number_++;
     Waiting& waiting = waiting_[number];
     waiting.frames = frames;
     waiting.proof = std::move(proof);
     waiting.admitted = std::move(admitted);
-    waiting.peer = concat(peer.address().to_string(), ":", peer.port());
+    waiting.peer = peer_text(socket.native_handle());
     waiting.timer = std::make_unique<boost::asio::steady_timer>(io_, timeout_);
     const auto self = shared_from_this();
     newcomer.ended_by([self, number](const std::string& reason) {
