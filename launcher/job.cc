@@ -603,7 +603,7 @@ class NodeJob {
     }
     if (!plan_.step_token.empty()) {
       tell(LogLevel::kInfo,
-           concat("only who can read ", plan_.step_token, ", which the nodes of the ",
+           concat("only users who can read ", plan_.step_token, ", which the nodes of the ",
                   plan_.rendezvous.origin, " made, can join this job"));
     }
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);

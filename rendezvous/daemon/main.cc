@@ -277,12 +277,12 @@ void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& 
 void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags) {
   const bool is_closed = !flags.token_file.empty() || flags.tls.verify_client;
   if (is_closed && !flags.tls.cert.empty()) {
-    log_info("only who proves to have the ", flags.token_file.empty() ? "" : "token",
+    log_info("only agents that prove to have the ", flags.token_file.empty() ? "" : "token",
              !flags.token_file.empty() && flags.tls.verify_client ? " and the " : "",
              flags.tls.verify_client ? "certificate" : "", " can join jobs at ", address.text(),
              ", over TLS");
   } else if (is_closed) {
-    log_info("only who proves to have the token can join jobs at ", address.text(),
+    log_info("only agents that prove to have the token can join jobs at ", address.text(),
              "; connections are not encrypted (--tls-cert)");
   } else {
     log_warning("anyone who reaches ", address.text(),
