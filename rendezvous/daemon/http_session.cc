@@ -288,7 +288,7 @@ void HttpSession::upgrade(Peer peer) {
         self->frames_.reset();
         const auto upgraded = std::exchange(self->options_.upgraded, nullptr);
         const auto ended = std::exchange(self->options_.ended, nullptr);
-        if (upgraded) upgraded(*self, peer, frames, std::move(self->proof_));
+        if (upgraded) upgraded(peer, frames, std::move(self->proof_));
       });
 }
 
@@ -296,7 +296,7 @@ void HttpSession::finish() {
   timer_.cancel();
   if (const auto frames = std::exchange(frames_, nullptr)) frames->close();
   exchange_.wire.close();
-  if (const auto ended = std::exchange(options_.ended, nullptr)) ended(*this);
+  if (const auto ended = std::exchange(options_.ended, nullptr)) ended();
 }
 
 }  // namespace ddprun::rendezvous

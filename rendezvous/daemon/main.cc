@@ -37,6 +37,7 @@
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/ha/leadership.h"
+#include "rendezvous/journal/journal_file.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -114,7 +115,12 @@ class DaemonVariant {
     options.scrape_token = std::move(security.scrape_token);
     options.tls = std::move(security.tls);
     std::optional<rendezvous::KeptJobs> kept;
-    if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
+    if (flags.state_directory) {
+      auto file = std::make_unique<journal::JournalFile>(*flags.state_directory, flags.durability);
+      kept.emplace();
+      kept->content = file->load();
+      kept->writer = std::move(file);
+    }
     if (listeners.empty()) {
       listeners = flags.listen.host.empty() ? rendezvous::bind_everywhere(flags.listen.port)
                                             : rendezvous::bind_endpoint(flags.listen);
