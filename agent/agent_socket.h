@@ -12,7 +12,7 @@
 
 #include "agent/private_directory.h"
 #include "agent/progress_pages.h"
-#include "agent/worker_line.h"
+#include "agent/socket_lines.h"
 #include "common/log_level.h"
 
 namespace ddprun::agent {

@@ -15,7 +15,7 @@
 
 #include "agent/isolation/cgroup_tree.h"
 #include "agent/isolation/worker_cgroups.h"
-#include "agent/worker_line.h"
+#include "agent/socket_lines.h"
 #include "common/cgroup_limits.h"
 #include "common/clock.h"
 #include "common/operation_facts.h"

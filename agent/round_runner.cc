@@ -8,6 +8,7 @@
 #include "agent/preflight/node_checks.h"
 #include "common/error.h"
 #include "common/log_level.h"
+#include "common/memory.h"
 #include "common/process_facts.h"
 #include "common/text.h"
 
@@ -120,7 +121,17 @@ void RoundRunner::start_warm_helper() {
   const auto tell_once = [this](LogLevel level, const std::string& line) {
     if (said_of_helpers_.insert(line).second) tell_(level, line);
   };
-  warm_ = WarmHelper::start(io_, options_.warm, worker_arguments(options_.command, 0),
+  WarmOptions options = options_.warm;
+  options.in_a_hurry = !warm_;  // beside a helper that is replaced workers run
+  if (options.is_auto && !warm_list_) {
+    try {
+      warm_list_ = make_memory_file("ddprun-modules");
+    } catch (const Error&) {
+      // A helper that replaces another learns the list anew.
+    }
+  }
+  options.list = warm_list_.get();
+  warm_ = WarmHelper::start(io_, options, worker_arguments(options_.command, 0),
                             parked_environment(options_.environment, 0, ""), tell_once,
                             [this] { sweep_ = OrphanSweep::start(io_, [] {}); });
 }

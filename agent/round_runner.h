@@ -19,6 +19,7 @@
 #include "agent/worker_group.h"
 #include "agent/worker_talk.h"
 #include "common/clock.h"
+#include "common/unique_fd.h"
 #include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
@@ -76,6 +77,7 @@ class RoundRunner {
   KeptWorkers kept_;
   std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's workers, or they are being dismissed
   std::shared_ptr<WarmHelper> warm_;       // shared with its waits; null: none is wanted
+  UniqueFd warm_list_;                     // as in WarmOptions::list
   std::set<std::string> said_of_helpers_;  // a new helper may have the trouble of the one before
   Clock::duration warming_{};              // how long the round's workers waited for it
   std::shared_ptr<OrphanSweep> sweep_;     // shared with its wait

@@ -23,7 +23,7 @@
 #include "agent/worker_output.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
-#include "common/stop_limits.h"
+#include "common/death_limits.h"
 #include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {

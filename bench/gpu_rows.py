@@ -13,6 +13,8 @@ from row import OURS, Goal, Row
 TORCH, NCCL, FUSED, LIBTORCH = "PyTorch", "NCCL alone", "PyTorch, fused", "LibTorch"
 STEPS = {"step.resnet18_": "ResNet-18, 16 images (ms)", "step.mlp_": "MLP of 25 MiB (ms)",
          "step.gpt2_": "GPT-2 small, 8 × 512 tokens (ms)", "step.two_": "ResNet-18, 2 ranks on one GPU (ms)"}
+EAGER = "ddprun, eager"
+DATA = {"one.train": "float32 (%)", "one.train_bf16_loader": "bfloat16, 2 loader threads (%)"}
 OVER_BUCKETS, WITHOUT_DDP, CLIPPING = "AdamW over DDP's buckets (ms)", "AdamW without DDP (ms)", "clipping (ms)"
 
 
@@ -70,6 +72,20 @@ def bandwidths(results):
     return collected(*found)
 
 
+def data_shares(results):
+    """Returns the shares in per cent. A run whose step wasn't timed has none."""
+    return collected(*((OURS, DATA[step["name"]], round(100 * each["data_share"], 1)) for step in results["steps"]
+                       if step["name"] in DATA and step["outcome"] == "ok" for each in step["figures"] if "data_share" in each))
+
+
+def graphs(results):
+    found = []
+    for each in figures(results, "one.graph"):
+        metric = f"{each['all_reduces']} all-reduces of {size_text(each['bytes'])} (µs)"
+        found += [(OURS, metric, each["replayed_us"]), (EAGER, metric, each["eager_us"])]
+    return collected(*found)
+
+
 def rows(results):
     """Returns the rows with their samples."""
     host = all_reduces(results)
@@ -92,6 +108,12 @@ def rows(results):
         (Row("gpu-bandwidth", "an all-reduce of float32, a rank on each GPU", dict.fromkeys((OURS, NCCL)), [],
              note="means of 20; NCCL is called as nccl-tests calls it. With n GPUs the bus bandwidth is 2 (n − 1) ÷ n × size ÷ time"),
          bandwidths(results)),
+        (Row("gpu-data", "the share of a step of `train` that waits for its data, on GPUs", dict.fromkeys((OURS,)),
+             [Goal(metric, 5) for metric in DATA.values()], note="medians of the last epoch's steps on the digits, a rank on each GPU"),
+         data_shares(results)),
+        (Row("gpu-graph", "all-reduces replayed as one CUDA graph", dict.fromkeys((OURS, EAGER)), [],
+             note="means of 50, each waited for; a rank on each GPU"),
+         graphs(results)),
     ]
 
 

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures for bench/run.py: times of commands, memory of a launcher, figures in a bench program's JSON."""
+import functools
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -37,6 +42,41 @@ def torchrun():
 
 def mpiexec():
     return [program("mpiexec.hydra", "scripts/setup.sh bench")]
+
+
+@functools.cache
+def _wheel():
+    """Installs the wheel of this commit out of dist/. Returns the environment's folder, which goes with this process."""
+    at = os.path.join(ROOT, "dist", f"ddprun-*manylinux*_{os.uname().machine}.whl")
+    wheels = sorted(glob.glob(at), key=os.path.getmtime)
+    if not wheels:
+        raise Missing("dist/ has no wheel: scripts/wheel.sh")
+    commit = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%ct"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    with zipfile.ZipFile(wheels[-1]) as wheel:
+        packed = wheel.infolist()[0].date_time  # the commit's, in steps of two seconds
+    if packed != time.gmtime(int(commit) // 2 * 2)[:6]:
+        raise Missing("dist/ has the wheel of another commit: scripts/wheel.sh")
+    folder = tempfile.TemporaryDirectory(prefix="ddprun-bench-")
+    for argv in ([PYTHON, "-m", "venv", folder.name],
+                 [os.path.join(folder.name, "bin/pip"), "install", "--quiet", "--no-index", wheels[-1]]):
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+        check(argv, done.returncode, done.stdout)
+    return folder
+
+
+def wheel_program(name):
+    """Returns the path of a program of the wheel, installed as pip does."""
+    return os.path.join(_wheel().name, "bin", name)
+
+
+def million_instructions(argv):
+    """Returns how many instructions the command executes outside of the kernel, or None where nobody counts them."""
+    if not shutil.which("perf"):
+        return None
+    done = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u", "--", *argv], env=environment(LC_ALL="C"),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
+    counted = re.search(r"^(\d+),.*instructions:u", done.stderr, re.M)
+    return int(counted[1]) / 1e6 if counted else None
 
 
 def environment(**more):

@@ -12,13 +12,15 @@ OURS = "ddprun"
 
 @dataclasses.dataclass
 class Goal:
-    """Our `metric` must be at most `limit` (in the metric's unit), or `limit` × the peer's median."""
+    """The `metric` of `side` must be at most `limit` (in the metric's unit), or `limit` × the peer's median."""
     metric: str
     limit: float
     peer: str = ""
+    side: str = OURS
 
     def text(self):
-        return f"≤ {self.limit:g} × {self.peer}" if self.peer else f"≤ {self.limit:g}"
+        whose = "" if self.side == OURS else f"{self.side} "
+        return whose + (f"≤ {self.limit:g} × {self.peer}" if self.peer else f"≤ {self.limit:g}")
 
 
 @dataclasses.dataclass

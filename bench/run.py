@@ -7,7 +7,7 @@
     bench/run.py --quick         fewer repetitions, docs/benchmarks.md left alone
     bench/run.py --list          the rows
 
-Needs a release build and `scripts/setup.sh bench`. Figures are medians; a ratio is the peer's median
+Needs a release build and `scripts/setup.sh bench`, for the side "wheel" also scripts/wheel.sh. Figures are medians; a ratio is the peer's median
 by ours, so more is better for us. Nothing else should run on the machine.
 """
 import argparse
@@ -69,7 +69,7 @@ def medians(samples):
 
 
 def verdict(goal, middle):
-    ours = middle.get(OURS, {}).get(goal.metric)
+    ours = middle.get(goal.side, {}).get(goal.metric)
     limit = goal.limit
     if goal.peer:
         theirs = middle.get(goal.peer, {}).get(goal.metric)

@@ -284,8 +284,9 @@ set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 #             [NIGHTLY_THREADS] [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds the test takes, so that ctest starts the longest first. THREADS: the code under
 # test has several threads; ThreadSanitizer runs only these tests (target thread_tests). NIGHTLY_THREADS: the
-# same, with DDPRUN_NIGHTLY only. LOGIC: the test measures nothing and does as much under sanitizers, so CI runs it
-# only under AddressSanitizer (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: the test's own code is optimised, too.
+# same, with DDPRUN_NIGHTLY only. LOGIC: the test shows as much under sanitizers (crowd_test.cc with fewer jobs), and
+# isn't skipped there (scripts/check_skips.py). So CI runs it only under AddressSanitizer (off with
+# DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: the test's own code is optimised, too.
 # Each TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h) skips it. Under sanitizers a
 # program without a label is one entry, because starting it for each case would cost more than the cases.
 function(ddprun_test name)

@@ -81,9 +81,11 @@ inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";
 inline constexpr char kDoctorThresholds[] = "DDPRUN_DOCTOR_THRESHOLDS";
 
 // NCCL reads these. The first is the address of its RAS service. The second tells whether the
-// device keeps the order in which a thread launches on several communicators (1; NCCL ≥ 2.26).
+// device keeps the order in which a thread launches on several communicators (1; NCCL ≥ 2.26). The
+// third says whether communicators are blocking, and wins over their configuration.
 inline constexpr char kNcclRasAddr[] = "NCCL_RAS_ADDR";
 inline constexpr char kNcclLaunchOrderImplicit[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
+inline constexpr char kNcclCommBlocking[] = "NCCL_COMM_BLOCKING";
 
 // The launcher reads these.
 inline constexpr char kRdzvEndpoint[] = "DDPRUN_RDZV_ENDPOINT";

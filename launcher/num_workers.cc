@@ -90,11 +90,13 @@ int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visib
   if (!cuda_visible_devices) return installed;
   std::string_view rest = *cuda_visible_devices;
   std::set<std::string_view> seen;
+  std::ptrdiff_t num_slices = 0;
   while (!rest.empty() && std::ssize(seen) < installed) {
     const std::string_view entry = trimmed(take_until(rest, ","));
     const auto index = parse_number(entry);
-    const bool is_uuid = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    if (index ? *index >= installed : !is_uuid) break;
+    const bool is_slice = entry.starts_with("MIG-");
+    if (index ? *index >= installed : !is_slice && !entry.starts_with("GPU-")) break;
+    if (is_slice && ++num_slices > 1) continue;
     if (!seen.insert(entry).second) return 0;
   }
   return static_cast<int>(seen.size());

@@ -4,7 +4,8 @@
 
     debian_changelog.py VERSION RELEASE DISTRIBUTION MAINTAINER     0.1.0 1~deb12u1 bookworm "Ada Lovelace <ada@example.org>"
 
-The first entry is VERSION's: the section "Unreleased" and that of VERSION. Each older section with a date is an entry.
+The first entry is VERSION's: the section "Unreleased" and that of VERSION. Each older section with a date is an entry. A
+section without a date was never released alone, so its items belong to the entry above it.
 """
 import datetime
 import email.utils
@@ -36,6 +37,8 @@ def main():
         elif date:
             noon = datetime.datetime.fromisoformat(date + "T12:00:00+00:00")
             entries.append([version, email.utils.format_datetime(noon), items])
+        else:
+            entries[-1][2].extend(items)
     for version, date, items in entries:
         if not items:
             sys.exit(f"CHANGELOG.md says nothing of {version}")

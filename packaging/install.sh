@@ -30,7 +30,8 @@ case $prefix in
 esac
 list=$prefix/share/ddprun/installed
 remove() {
-  rm -rf "$prefix/share/ddprun/python/ddprun/__pycache__" "$prefix/share/ddprun/python/ddprun/examples/__pycache__"
+  # Python leaves its bytecode there if root imports the package.
+  [ ! -d "$prefix/share/ddprun/python" ] || find "$prefix/share/ddprun/python" -name __pycache__ -type d -prune -exec rm -rf {} +
   while IFS= read -r file; do rm -f "$prefix/$file"; done <"$list"
   # Removes folders that are empty now, the innermost first.
   sed -n 's|/[^/]*$||p' "$list" | sort -ru | while IFS= read -r folder; do
@@ -58,7 +59,7 @@ while IFS= read -r file; do
   rm -f "$prefix/$file"  # a running program keeps its old file
   cp -P "$file" "$prefix/$file"
 done <"$list"
-for unit in lib/systemd/system/*; do
+for unit in lib/systemd/system/* share/doc/ddprun/configs/systemd/*; do
   sed "s|/usr/bin/|$prefix/bin/|" "$unit" >"$prefix/$unit"
 done
 echo "install.sh: installed in $prefix: $("$prefix/bin/ddprun" --version | head -1)"

@@ -14,8 +14,10 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import zipfile
@@ -116,7 +118,27 @@ def pack(prefix, tag, folder):
     return path
 
 
+def what_is_missing_to_compile():
+    """Returns why ddprun can't be compiled here, one line, or None."""
+    try:
+        library = os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, OSError, ValueError):  # Windows, macOS, musl
+        library = None
+    if sys.platform != "linux" or not library:
+        return "ddprun runs on Linux with glibc alone: there is no wheel for this platform (%s), and it can't be compiled here" % (
+            sysconfig.get_platform())
+    tools = {"cmake": ("cmake",), "ninja": ("ninja", "ninja-build"), "g++": (os.environ.get("CXX") or "g++", "c++")}
+    missing = [name for name, programs in tools.items() if not any(map(shutil.which, programs))]
+    if missing:
+        return "ddprun can't be compiled here without %s; pip compiles it if no wheel fits (this is %s)" % (
+            ", ".join(missing), sysconfig.get_platform())
+    return None
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    problem = what_is_missing_to_compile()
+    if problem:
+        sys.exit("ERROR: " + problem)
     build = os.path.join(SOURCE, "build/pip")
     flags = ["-DCMAKE_BUILD_TYPE=Release", "-DDDPRUN_BUILD_ONCE=ON", "-DDDPRUN_BUILD_TESTS=OFF", "-DDDPRUN_BUILD_BENCH=OFF",
              "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_WITH_CUDA=OFF"]

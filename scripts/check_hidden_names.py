@@ -14,7 +14,7 @@ import re
 import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-TOPS = ("common", "rendezvous", "agent", "launcher", "ctl", "worker_sdk", "examples")
+TOPS = ("common", "rendezvous", "agent", "launcher", "ctl", "worker_sdk", "apps", "examples")
 BELOW = ("common", "rendezvous")  # every folder may use these
 FUNCTION = re.compile(r"(?:[\w:<>,*&\s\[\]]*[\s&*>\]])?(\w+)\s*\(")
 

@@ -3,6 +3,7 @@
 """Fails if ctest's last run skipped tests that must not be skipped on this machine.
 
     scripts/check_skips.py RESULTS LIST     ctest's --output-junit; tests/allowed_skips.txt is the list for CI's machine
+    scripts/check_skips.py LIST             fails if what it allows in one build folder runs in no other
     scripts/check_skips.py --self-test      the check itself
 
 A skip is the name of a ctest entry, or "entry: Class.test" for one test of a script. A line of the list
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 SKIPPED = re.compile(r"^(?:\[[^]\n]*\]:? ?)?SKIPPED: (?:(\w+\.\w+): )?(.*)", re.M)
 
 
@@ -57,6 +59,16 @@ def check(results, text):
     return wrong
 
 
+def run_nowhere(text, cmake):
+    """Returns what may be skipped in build/asan though its test is LOGIC, which CI has nowhere else. `cmake`: all lists."""
+    logic = {name for name, words in re.findall(r"ddprun_(?:script_)?test\(([\w.]+)([^)]*)\)", cmake) if "LOGIC" in words.split()}
+    wrong = sorted(name for name in allowed(text, "asan") - allowed(text, "any") if name.split(":")[0] in logic)
+    for name in wrong:
+        print(f"runs nowhere: {name}: take LOGIC from its test")
+    print(f"check_skips: {len(logic)} tests with LOGIC, {len(wrong)} skips of them allowed under AddressSanitizer")
+    return wrong
+
+
 CASE = '<testcase name="{}" status="{}">{}<system-out>{}</system-out></testcase>'
 
 
@@ -72,6 +84,8 @@ def self_test():
         every = ["a:case, one", "b: C.t", "d", "e", "g"]
         assert check(results, "# none") == every
         assert check(results, "".join(f"{name} # why\n" for name in every)) == []
+        assert run_nowhere("[any]\na # why\n[asan]\nb: C.t # why\nc:x # why\nd # why", "ddprun_test(a DEPS a LOGIC)\n"
+                           "ddprun_script_test(b SCRIPT b.py\n  LOGIC)\nddprun_test(c LOGIC)\nddprun_test(d)") == ["b: C.t", "c:x"]
         assert check(results, "a:* # why\n[release]\nd # why\n[asan]\ne # why\ng # why") == ["b: C.t", "d"]
     print("check_skips: self-test passed")
 
@@ -79,5 +93,8 @@ def self_test():
 if __name__ == "__main__":
     if sys.argv[1:] == ["--self-test"]:
         self_test()
+    elif len(sys.argv) == 2:
+        lists = [path.read_text() for path in ROOT.glob("tests/**/CMakeLists.txt")]
+        sys.exit(1 if run_nowhere(pathlib.Path(sys.argv[1]).read_text(), "\n".join(lists)) else 0)
     else:
         sys.exit(1 if check(sys.argv[1], pathlib.Path(sys.argv[2]).read_text()) else 0)

@@ -214,6 +214,8 @@ def plain(m):
                {**SHARED, "LOGLEVEL": "INFO"}, says="of round 2 run; 2 of 2 began warm")
     hang = own_host_and_gpu_0(PYTHON, os.path.join(ROOT, "tests/pytorch/jobs/hang.py"), "nccl")
     yield Step("hang", 60, m.ddprun(2, "--hang-timeout=foreign=5s", *hang), "", {**SHARED, "HANG_SECONDS": "20"}, says="hang: rank 1 ")
+    yield Step("hang_restart", 60, m.ddprun(2, "--max-restarts=0", "--hang-timeout=foreign=5s", "--hang-action=restart", *hang), "",
+               {**SHARED, "HANG_SECONDS": "40"}, wanted=(124,), says="hang: rank 1 ")
     yield Step("kill_torchrun", 40, m.torchrun(2, "--max-restarts=1", "--no-python", *job), "", SHARED, peer=True)
 
 

@@ -9,7 +9,8 @@
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
 #     full      also what scripts/test.sh needs: Catch2, clang, etcd, a Chromium, PyTorch with all of its wheels
 #     bench     full and what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
-#     release   full and what release.sh, wheel_check.sh and image_check.sh need: ARM64's qemu, rpm, debootstrap, buildah
+#     release   full and what release.sh, wheel_check.sh, image_check.sh and torch_versions.sh need: ARM64's qemu, rpm,
+#               debootstrap, buildah, Python.h
 #     --no-torch fetches no PyTorch: at minimal and gpu Debian packages only, then .venv is left alone
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
@@ -26,7 +27,7 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld libclang-rt-dev
                dpkg-dev gdb libfaketime lintian openssh-client openssh-server rpm strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
-packages_release=(buildah debootstrap qemu-user qemu-user-static tcl)
+packages_release=(buildah debootstrap python3-dev qemu-user qemu-user-static tcl)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # Debian's; elsewhere tests that need it skip
 # These are unpacked into .cache for tests, not installed: so no service is set up, and an installed kubectl stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
@@ -42,7 +43,7 @@ for argument in "$@"; do
     minimal|checks|gpu|full|bench|release) level=$argument ;;
     --no-torch) torch=no ;;
     --dry-run) dry_run=yes ;;
-    -h|--help) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '3,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) die "unknown argument '$argument' (minimal, checks, gpu, full, bench, release, --no-torch or --dry-run)" ;;
   esac
 done

@@ -8,8 +8,7 @@
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass; in a new build folder warnings are errors
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
-#                over all files, scripts/soak.sh with its full counts, then wheel_check.sh, debian_packages.sh,
-#                image_check.sh and torch_versions.sh
+#                over all files, and three parts more
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -19,6 +18,10 @@
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     fuzz     each fuzzer for 5 s
 #     tidy     clang-tidy over the sources of the change
+#   Parts of --nightly alone:
+#     clone     this script without a level, as README has it, in a new clone of what is committed
+#     soak      scripts/soak.sh with its full counts
+#     packages  wheel_check.sh, debian_packages.sh, image_check.sh, release_check.sh and torch_versions.sh
 #
 # A part that needs more core-seconds than its budget fails. DDPRUN_TEST_BUDGET=200 doubles the budgets,
 # for a slower processor.
@@ -26,10 +29,12 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 parts=(demo checks asan release tsan fuzz tidy)
-declare -A budget=([demo]=1200 [checks]=60 [asan]=2200 [release]=4600 [tsan]=900 [fuzz]=300 [tidy]=1200)
+# About 1.6 times the most that such a part has taken since 2026-11-29, nothing from ccache
+# (docs/internals/benchmarks.md). Each night a part does more, and gets three times that.
+declare -A budget=([demo]=1150 [checks]=20 [asan]=1300 [release]=2400 [tsan]=400 [fuzz]=180 [tidy]=530)
 level=default only="" skip="" jobs=$(nproc)
 
-usage() { sed -n '3,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
@@ -48,6 +53,7 @@ while [ $# -gt 0 ]; do
       [ "$flag" = --only ] && only=$value || skip=$value ;;
   esac
 done
+[ "$level" != nightly ] || parts+=(clone soak packages)
 for name in ${only//,/ } ${skip//,/ }; do
   [[ " ${parts[*]} " == *" $name "* ]] ||
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
@@ -58,10 +64,11 @@ werror=""  # only new build folders under --ci or --nightly get it (CMakeLists.t
 without_torch=no
 [ "$level" != default ] || [ "$only" != checks,release ] || without_torch=yes
 slow='|slow' later=nightly
-[ "$level" != nightly ] || { slow="" later=none; export DDPRUN_NIGHTLY=1; }
+budget_percent=${DDPRUN_TEST_BUDGET:-100}
+[ "$level" != nightly ] || { slow="" later=none budget_percent=$((3 * budget_percent)); export DDPRUN_NIGHTLY=1; }
 [ $without_torch = no ] || later+='|torch'
 
-passed=() failed=() flaky=() why=() figures=()  # why: what failed in a part
+passed=() failed=() flaky=() why=() figures=() not_run=()  # why: what failed in a part
 closing=""  # ctest's summary of the release tests, else of the last ones
 started=$SECONDS
 
@@ -76,7 +83,8 @@ count_core_seconds() {
                         printf "%d", 60 * (user[1] + sys[1]) + user[2] + sys[2] }' build/test-times)
 }
 
-# Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
+# Runs `part_NAME`; keeps going after a failure, so that one run shows everything. A part that does nothing sets
+# `result` itself.
 declare -A ended=() built=()  # step → its exit status, its core-seconds
 run_part() {
   local name=$1 begin=$SECONDS used cores limit result=passed
@@ -87,18 +95,18 @@ run_part() {
   "part_$name" || result=FAILED
   count_core_seconds
   cores=$((used - cores + ${built[$name]:-0}))
-  limit=$((budget[$name] * ${DDPRUN_TEST_BUDGET:-100} / 100))
-  if [ $cores -gt $limit ]; then
+  limit=""
+  if [ -n "${budget[$name]:-}" ]; then limit=$((budget[$name] * budget_percent / 100)); fi
+  if [ -n "$limit" ] && [ $cores -gt "$limit" ]; then
     result=FAILED
     why+=("$name: $cores core-seconds, over its budget of $limit")
   fi
-  figures+=("$(printf '%-8s %6d core-seconds of %5d, %5d s' "$name" "$cores" "$limit" $((SECONDS - begin)))")
-  if [ $result = passed ]; then
-    passed+=("$name $((SECONDS - begin))s")
-  else
-    failed+=("$name")
-  fi
-  printf '=== %s: %s, %d core-seconds, %d s\n' "$name" $result "$cores" $((SECONDS - begin))
+  figures+=("$(printf '%-8s %6d core-seconds%s, %5d s' "$name" "$cores" "${limit:+$(printf ' of %5d' "$limit")}" $((SECONDS - begin)))")
+  case $result in
+    passed) passed+=("$name $((SECONDS - begin))s") ;;
+    FAILED) failed+=("$name") ;;
+  esac
+  printf '=== %s: %s, %d core-seconds, %d s\n' "$name" "$result" "$cores" $((SECONDS - begin))
 }
 
 # Starts the work behind the tests, in its own session, which ends with this script. The session is not a
@@ -141,6 +149,11 @@ await_build() {
     return 1
   fi
   sed -n 's/^-- \(ddprun \|  \)/  \1/p' "build/test-$1.log"
+  # The loaders and their tests aren't built then, which no skip shows.
+  if [ "$level" != default ] && grep -q '^--   CUDA, NCCL   off' "build/test-$1.log"; then
+    why+=("$1: built without CUDA and NCCL: there is no cuda_runtime_api.h or no nccl.h")
+    return 1
+  fi
 }
 
 # Turns address randomisation off: ThreadSanitizer aborts if the kernel randomises more bits than it
@@ -151,33 +164,41 @@ if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 failed_of() { sed 's/^[0-9]*://' "build/$1/Testing/Temporary/LastTestsFailed.log" 2>/dev/null; }
 on_one_line() { tr '\n' ';'; }
 
+# Fails if a test of build/$1 that must not be skipped was skipped in the results $2.
+check_skips() {
+  local said status=0
+  said=$(scripts/check_skips.py "build/$1/$2" tests/allowed_skips.txt) || status=1
+  echo "$said"
+  [ $status -eq 0 ] || why+=("$1: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$said" | on_one_line)")
+  return $status
+}
+
 # A test that fails beside others is tried once more, alone and with the seed of its first try. If it passes, it is
 # reported as flaky, which is a bug until shown otherwise. More than one in a run fail the run.
 # Tests wait half of the time, so twice as many run as there are cores, unless something compiles behind them.
 run_ctest() {
-  local preset=$1 log=build/test-ctest.log status skips=0 skipped names name at_once=$((jobs + 1))
+  local preset=$1 log=build/test-ctest.log status skips=0 names name at_once=$((jobs + 1))
   [ "$level" != default ] || at_once=$((2 * jobs + 1))
   shift
-  local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
-               --no-tests=error)
   # The skips are read from the tests' output, so ctest must not cut it.
-  "${ctest[@]}" -j $at_once --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
+  local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
+               --no-tests=error --test-output-size-passed 10000000 --output-junit)
+  "${ctest[@]}" test-results.xml -j $at_once "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
-  skipped=$(scripts/check_skips.py "build/$preset/test-results.xml" tests/allowed_skips.txt) ||
-    { why+=("$preset: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$skipped" | on_one_line)"); skips=1; }
-  echo "$skipped"
+  check_skips "$preset" test-results.xml || skips=1
   [ "$status" -ne 0 ] || return $skips
   names=$(failed_of "$preset")
   printf '\ntest: once more, alone: %s\n' "$(on_one_line <<<"$names")"
   kill -STOP -- "-$session" 2>/dev/null
-  "${ctest[@]}" -j 1 --rerun-failed
+  "${ctest[@]}" second-results.xml -j 1 --rerun-failed
   status=$?
   kill -CONT -- "-$session" 2>/dev/null
   if [ $status -ne 0 ]; then
     why+=("$preset: failed twice: $(failed_of "$preset" | on_one_line)")
     return 1
   fi
+  check_skips "$preset" second-results.xml || skips=1  # a test that fails and is skipped then has not passed
   while read -r name; do flaky+=("$preset: $name"); done <<<"$names"
   return $skips
 }
@@ -185,15 +206,16 @@ run_ctest() {
 # Runs the demo. The release part goes on with its build folder.
 part_demo() {
   if [ -e build/release/CMakeCache.txt ]; then
-    echo "test: build/release is there: this clone isn't new"
+    not_run+=("demo: build/release is there, so this clone isn't new")
+    result="not run"
     return 0
   fi
   DDPRUN_WERROR=$werror scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
   local accuracy
   accuracy=$(sed -n 's/^demo: trained .* test accuracy //p' build/test-demo.log)
-  # The accuracy is 0.966 on most machines. A processor that rounds differently may miss a few of the 297 images.
-  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.95) }'; then
-    why+=("demo: test accuracy '$accuracy', not 0.95")
+  # 287 or 288 of the 297 images, however a processor rounds: with AVX-512, AVX2, neither, and MKL's compatible mode.
+  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.96) }'; then
+    why+=("demo: test accuracy '$accuracy', not 0.96")
     return 1
   fi
   build/release/bin/ddprund --version || { why+=("demo: there is no ddprund"); return 1; }
@@ -207,7 +229,7 @@ part_checks() {
   local status=0
   scripts/check_arrows.py --self-test && scripts/check_arrows.py || status=1
   scripts/check_test_names.py --self-test && scripts/check_test_names.py || status=1
-  scripts/check_skips.py --self-test || status=1
+  scripts/check_skips.py --self-test && scripts/check_skips.py tests/allowed_skips.txt || status=1
   scripts/check_hidden_names.py || status=1
   scripts/check_english.py --self-test && scripts/check_english.py || status=1
   scripts/format.sh --check || status=1
@@ -235,12 +257,27 @@ part_tidy() {
   cat build/test-tidy.log
   return $status
 }
+# DDPRUN_NIGHTLY would give the clone's tests their large counts.
+part_clone() {
+  rm -rf build/clone
+  git clone --quiet . build/clone && env -u DDPRUN_NIGHTLY build/clone/scripts/test.sh && rm -rf build/clone
+}
+part_soak() { scripts/soak.sh; }
+part_packages() {
+  local check status=0
+  scripts/setup.sh release || { why+=("packages: the set-up failed"); status=1; }
+  for check in wheel_check.sh "debian_packages.sh --check" image_check.sh release_check.sh torch_versions.sh; do
+    # shellcheck disable=SC2086  # $check may have arguments
+    scripts/$check || { why+=("packages: $check failed"); status=1; }
+  done
+  return $status
+}
 
 # Only the checks need no PyTorch. Its wheels are downloaded beside the builds that can start without
 # them.
 needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
-  if [[ $name = demo || $name = checks ]] || ! is_wanted "$name"; then continue; fi
+  if [[ $name =~ ^(demo|checks|clone|soak|packages)$ ]] || ! is_wanted "$name"; then continue; fi
   needs=(full --no-torch)
   [ ${#behind_steps[@]} -gt 0 ] || [ $without_torch = yes ] || behind_steps=(wheels)
   behind_steps+=("$name")
@@ -255,17 +292,10 @@ if ! scripts/setup.sh "${needs[@]}"; then
 fi
 start_behind "${behind_steps[@]}"
 for part in "${parts[@]:1}"; do run_part "$part"; done
-if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
-if [ "$level" = nightly ]; then
-  scripts/setup.sh release || failed+=("set-up of the packages")
-  for check in wheel_check.sh "debian_packages.sh --check" image_check.sh torch_versions.sh; do
-    # shellcheck disable=SC2086  # $check may have arguments
-    scripts/$check || failed+=("$check")
-  done
-fi
 
 printf '\n'
 printf 'test: %s\n' "${figures[@]}"
+[ ${#not_run[@]} -eq 0 ] || printf 'test: not run: %s\n' "${not_run[@]}"
 [ -z "$closing" ] || printf '\n%s\n' "$closing"
 summary="${passed[*]:-none} ($((SECONDS - started)) s)"
 if [ ${#flaky[@]} -gt 0 ]; then

@@ -28,11 +28,15 @@ build() {
 
 wheels=""
 await_wheels() { [ -z "$wheels" ] || wait "$wheels"; }
-# Each build looks for NCCL's header, which may come only with the wheels.
-await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || [ -e /usr/include/nccl.h ] || await_wheels; }
+# Each build looks for the headers of CUDA and NCCL, which may come only with the wheels.
+await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || await_wheels; }
 
 step_wheels() { scripts/setup.sh full; }
-step_release() { await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}"; }
+# The programs of scripts/gpu_check.sh must compile, though they run elsewhere. The other benchmarks aren't built.
+step_release() {
+  await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}" &&
+    build release gpu_programs -DDDPRUN_BUILD_BENCH=ON
+}
 nightly=OFF
 [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || nightly=ON
 step_asan() { await_nccl && build asan all -DDDPRUN_NIGHTLY=$nightly; }
@@ -41,9 +45,12 @@ step_tsan() { await_nccl && build tsan thread_tests -DDDPRUN_NIGHTLY=$nightly; }
 # scripts/soak.sh uses another seed each time.
 step_fuzz() { scripts/fuzz.sh 5 1; }
 step_tidy() {
-  local all=()
-  [ $nightly = OFF ] || all=(--all --alone)
-  cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
+  local all=() torch=OFF
+  if [ $nightly = ON ]; then
+    all=(--all --alone) torch=ON
+    await_wheels || return
+  fi
+  cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=$torch \
     -DDDPRUN_BUILD_ONCE=OFF -DDDPRUN_WERROR=OFF >/dev/null && scripts/tidy.py "${all[@]}"
 }
 

@@ -6,9 +6,10 @@
 
 Reads compile_commands.json of --build (default build/tidy), which has a command for each source. Checks
 the sources that differ from the main branch or, on the main branch, from 20 commits ago. A changed header counts as
-the source of the same name. --all checks every source. The sources of a target are read as one file, because their
-headers take most of the time. --alone reads each by itself, which shows a missing include.
-Sources that include LibTorch are left out, because each takes a minute.
+the source of the same name, else as one that includes it. --all checks every source, and so does a clone without the
+commit before the change. The sources of a target are read as one file, because their headers take most of the time.
+--alone reads each by itself, which shows a missing include. Sources of a target with LibTorch are always read as one,
+because each takes a minute.
 """
 import argparse
 import collections
@@ -23,8 +24,7 @@ import sys
 import tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-TOPS = ("common", "rendezvous", "agent", "launcher", "ctl", "worker_sdk", "examples")
-HEAVY = ("worker_sdk/torch", "examples")
+TOPS = ("common", "rendezvous", "agent", "launcher", "ctl", "worker_sdk", "apps", "examples")
 
 
 def git(*arguments):
@@ -34,13 +34,36 @@ def git(*arguments):
 
 
 def changed_files():
-    """Returns the files that differ from the commit before the change; a header as its source."""
+    """Returns the files that differ from the commit before the change. None: this clone doesn't have that commit."""
     head = git("rev-parse", "HEAD")
     begin = git("merge-base", "origin/main", "HEAD") or git("merge-base", "main", "HEAD")
     if not begin or begin == head:
-        begin = (git("rev-list", "--first-parent", "--max-count=21", "HEAD") or ["HEAD"])[-1:]
-    files = git("diff", "--name-only", *begin) + git("ls-files", "--others", "--exclude-standard")
-    return {re.sub(r"\.h$", ".cc", path) for path in files}
+        begin = git("rev-list", "--first-parent", "--max-count=21", "HEAD")[-1:]
+    if not begin or (begin == head and git("rev-parse", "--is-shallow-repository") == ["true"]):
+        return None
+    return set(git("diff", "--name-only", *begin) + git("ls-files", "--others", "--exclude-standard"))
+
+
+def includers(ours):
+    """Returns header → files that include it, for all that the sources read."""
+    by, todo = collections.defaultdict(set), sorted(ours)
+    for path in todo:  # it grows
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            for header in re.findall(r'^#include "(.+?)"', f.read(), re.M):
+                if header not in by and os.path.exists(os.path.join(ROOT, header)):
+                    todo.append(header)
+                by[header].add(path)
+    return by
+
+
+def source_of(header, ours, by):
+    """Returns the source of the same name, else one that includes the header, or a header that does. None: none does."""
+    namesake = re.sub(r"\.h$", ".cc", header)
+    ring = seen = {namesake} if namesake in ours else {header}
+    while ring and not ring & ours:
+        ring = set().union(*(by[path] for path in ring)) - seen
+        seen = seen | ring
+    return min(ring & ours, key=lambda path: (os.path.dirname(path) != os.path.dirname(header), path), default=None)
 
 
 def group_of(entry):
@@ -83,12 +106,23 @@ def main():
             commands = {os.path.relpath(entry["file"], ROOT): entry for entry in json.load(f)}
     except FileNotFoundError:
         sys.exit(f"tidy: no compile_commands.json in {args.build}: configure it first")
-    ours = {path for path in commands if path.startswith(TOPS) and not path.startswith(HEAVY)}
-    wanted = ours if args.all else ours & (set(args.sources) or changed_files())
+    ours = {path for path in commands if path.startswith(TOPS)}
+    changed = set(args.sources) or (None if args.all else changed_files())
+    wanted = ours
+    if changed is not None:
+        by = includers(ours)
+        read = {path: source_of(path, ours, by) if path.endswith(".h") else path for path in changed
+                if path.startswith(TOPS) and path.endswith((".h", ".cc")) and os.path.exists(os.path.join(ROOT, path))}
+        wanted = ours & set(read.values())
+        for path in sorted(path for path in read if read[path] not in ours):
+            print(f"tidy: not in this build: {path}")
+    elif not args.all:
+        print("tidy: this clone doesn't have the commit before the change, so all sources are read")
 
     groups = collections.defaultdict(list)
     for path in sorted(wanted):
-        groups[group_of(commands[path]), path if args.alone else ""].append(os.path.join(ROOT, path))
+        is_alone = args.alone and "/torch/include" not in commands[path]["command"]
+        groups[group_of(commands[path]), path if is_alone else ""].append(os.path.join(ROOT, path))
     bad = 0
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = []

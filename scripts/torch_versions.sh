@@ -141,7 +141,7 @@ if [ $with_deepspeed = yes ]; then
   if ! [ -x "$venv/bin/python" ] || ! install_deepspeed >"$log" 2>&1; then
     why_not "$log"
   elif ! "$venv/bin/python" -c 'import os, sysconfig; open(os.path.join(sysconfig.get_path("include"), "Python.h"))' 2>/dev/null; then
-    outcome="skipped (no Python.h, with which it compiles its library)"
+    outcome="failed (no Python.h, with which it compiles its library: scripts/setup.sh release)" failed=1
   else
     try DeepSpeed tests/pytorch/deepspeed_test.py
   fi

@@ -63,7 +63,7 @@ for each in "$@"; do
     mount -t tmpfs tmp tmp
     [ -e etc/hosts ] || echo "127.0.0.1 localhost $(hostname)" >etc/hosts  # as machines have it
     mkdir tmp/source
-    cp -r "$source"/{tests,python,docs} tmp/source
+    cp -r "$source"/{tests,python,docs,data,packaging} tmp/source
     cp "$source/$wheel" tmp
     wheel=/tmp/${wheel##*/}
     inside() { chroot . env -u DDPRUN_BIN_DIR DDPRUN_SOURCE_DIR=/tmp/source PYTHONDONTWRITEBYTECODE=1 "$@"; }

@@ -404,6 +404,7 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
       if (found != stacks.end()) {
         each.frames = reported_frames(found->second);
         each.note = found->second.note;
+        each.has_debugger = found->second.has_debugger;
       } else {
         each.note = problem.empty() ? "no stack: its time was over" : problem;
       }

@@ -280,7 +280,8 @@ std::string describe_call(std::string_view line, pid_t pid) {
   unsigned long descriptor = 0;
   constexpr int kHexadecimal = 16;
   std::from_chars(rest.data() + kHex.size(), end, descriptor, kHexadecimal);
-  return text + " of " + file_behind(pid, descriptor);
+  const std::string file = file_behind(pid, descriptor);
+  return text + " of " + (descriptor == STDIN_FILENO ? "stdin (" + file + ")" : file);
 }
 
 WaitingPlace waiting_place(pid_t pid) {

@@ -62,7 +62,9 @@ std::vector<pid_t> descendants(pid_t pid, std::size_t limit);
 // The system call and the kernel function in which a process's main thread waits, and the file
 // behind the call's descriptor. Works for a process in state D, too.
 struct WaitingPlace {
-  std::string call;   // "read() of /data/part-07", "futex()"; empty: it runs, or isn't known
+  // "read() of /data/part-07", "read() of stdin (/dev/pts/3)", "futex()"; empty: it runs, or isn't
+  // known
+  std::string call;
   std::string wchan;  // "pipe_read"; empty: it runs, or the kernel doesn't say
   // A look at its stack interrupted the call, and the kernel doesn't know any more which call goes
   // on.

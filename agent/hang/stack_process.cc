@@ -44,6 +44,8 @@ ProcessStacks parse_stacks(std::string_view text) {
       stacks[pid].python.emplace_back(rest);
     } else if (kind == "note" && stacks[pid].note.empty()) {
       stacks[pid].note = rest;
+    } else if (kind == "debugger") {
+      stacks[pid].has_debugger = true;
     }
   }
   return stacks;

@@ -27,6 +27,7 @@ namespace ddprun::agent {
 struct ProcessStack {
   std::vector<std::string> python, native;  // frames, innermost first
   std::string note;                         // why some are missing
+  bool has_debugger = false;                // debugpy was started in it
 };
 using ProcessStacks = std::map<pid_t, ProcessStack>;
 

@@ -172,10 +172,13 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                                                     {"program", python.program},
                                                     {"auto", options.is_auto},
                                                     {"cache", options.cache},
+                                                    {"has_list", options.list >= 0},
+                                                    {"hurry", options.in_a_hurry},
                                                     {"most_bytes", usable_memory_bytes() / 2}})});
   command.environment = std::move(environment);
   // The output of a module's import is shown once, on stderr.
   command.descriptors = {ChildCommand::kNothing, STDERR_FILENO, STDERR_FILENO, theirs.get()};
+  if (options.list >= 0) command.descriptors.push_back(options.list);
   command.own_session = true;
   command.dies_with_us = true;
   // A warden that it forks becomes a child of this process.
@@ -224,7 +227,9 @@ void WarmHelper::heard(const std::string& text) {
     if (const std::string problem = word_of(*message, "problem"); !problem.empty()) {
       tell_(LogLevel::kWarning, concat("--preload-cache: ", one_line(problem)));
     }
-    if (send(R"({"import":true})", {})) state_ = State::kBusy;
+    const json::value& found = message->at("found");
+    const bool is_new = !found.is_int64() || found.as_int64() > 0;
+    if (is_new && send(R"({"import":true})", {})) state_ = State::kBusy;
     return;
   }
   const std::string why = message ? word_of(*message, "cold") : "";
@@ -235,7 +240,12 @@ void WarmHelper::heard(const std::string& text) {
 
 std::optional<std::string> WarmHelper::receive() {
   std::string text(kMostBytes, '\0');
-  const ssize_t size = ::recv(socket_.native_handle(), text.data(), text.size(), MSG_DONTWAIT);
+  ssize_t size = 0;
+  do {
+    size = ::recv(socket_.native_handle(), text.data(), text.size(), MSG_DONTWAIT);
+    // A helper that ends with an order unread resets the connection; its last message is still
+    // there.
+  } while (size < 0 && errno == ECONNRESET);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   text.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
   return text;
@@ -243,7 +253,10 @@ std::optional<std::string> WarmHelper::receive() {
 
 pid_t WarmHelper::pid() const { return child_ && child_->is_running() ? child_->pid() : 0; }
 
-void WarmHelper::when_loaded(std::function<void()> loaded) { loaded_ = std::move(loaded); }
+void WarmHelper::when_loaded(std::function<void()> loaded) {
+  loaded_ = std::move(loaded);
+  send(R"({"hurry":true})", {});
+}
 
 void WarmHelper::loaded(State state) {
   state_ = state;
@@ -283,7 +296,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
   const std::string order = json::serialize(json::object{
       {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
   std::optional<json::object> answer;
-  std::string found;  // the helper's request to import more, handled after the order
+  std::vector<std::string> found;  // what the helper has found, handled after the order
   const Deadline deadline = Deadline::after(answer_limit_);
   if (send(order, cgroup < 0 ? std::vector{socket} : std::vector{socket, cgroup})) {
     while (!answer && !deadline.expired()) {
@@ -294,7 +307,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
       if (text && text->empty()) break;  // the helper has ended
       if (text) answer = parse_object(*text, 2);
       if (answer && answer->contains("found")) {
-        found = *text;
+        found.push_back(*text);
         answer.reset();
       }
     }
@@ -311,7 +324,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
     return std::nullopt;
   }
   why_cold_ = is_empty_ ? "what they import is not known yet" : "";
-  if (!found.empty()) heard(found);
+  for (const std::string& each : found) heard(each);
   return child;
 }
 

@@ -25,6 +25,9 @@ struct WarmOptions {
   std::chrono::milliseconds limit{60'000};  // time-out of the imports before the first round
   // The time-out of its forks, during which this process waits.
   std::chrono::milliseconds answer_limit{2'000};
+  // A file of this process (borrowed) with is_auto's list, for the helpers of a job; -1: none.
+  int list = -1;
+  bool in_a_hurry = true;  // false: it imports a third of the time until when_loaded()
 
   bool is_wanted() const { return is_auto || !modules.empty(); }
 };
@@ -56,8 +59,8 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   bool is_loading() const { return state_ == State::kLoading; }
   pid_t pid() const;                                                     // 0: there is none
   bool is_lost() const { return state_ == State::kGone && was_ready_; }  // a new helper may work
-  // Must be called while it is loading. Calls `loaded` once, from the io context: the helper is
-  // ready then, or has failed, which `tell` has said.
+  // Must be called while it is loading, which is no longer slow then. Calls `loaded` once, from the
+  // io context: the helper is ready, or has failed, which `tell` has said.
   void when_loaded(std::function<void()> loaded);
 
   // Starts the warden `program` with its descriptors, and below it `num_workers` children that wait

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # A node's warm helper (docs/warm.md): imports modules once, then forks workers that have them already.
 # ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON has "modules"; "path",
-# the sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step. It also has
-# "program" and "cache", the folder that keeps this list, and "most_bytes" of memory. Each message is one JSON object. The
-# helper sends {"ready": N} or {"cold": WHY}, its last message. ddprun orders {"program", "arguments", "workers"}, with the
-# socket of a new warden and its cgroup, if any. The answer is {"warden": PID}, or {"cold": WHY}. The helper's {"found": N}
-# asks for the order {"import": true}. ddprun sends no other order before this one's {"ready": N}.
+# the sys.path[0] of the workers; "auto", whether the helper learns from the workers what they import (notes.py). It also has
+# "program" and "cache", the folder that keeps this list; "has_list", whether descriptor 4 is ddprun's file for it; and
+# "most_bytes" of memory. Each message is one JSON object. The helper sends {"ready": N} or {"cold": WHY}, its last message.
+# ddprun orders {"program", "arguments", "workers"}, with the socket of a new warden and its cgroup, if any. The answer is
+# {"warden": PID}, or {"cold": WHY}. The helper's {"found": N} asks for the order {"import": true}, unless N is 0. ddprun
+# sends no other order before this one's {"ready": N}. Without "hurry" the helper imports slowly, until the order
+# {"hurry": true} comes.
 #
 # A copy of this process forks the workers, then becomes the warden. So the workers are the warden's own children.
 # When a round has begun, the helper makes such copies for the next one.
@@ -15,6 +17,7 @@ HAS_FIRST_PATH = not (sys.flags.isolated or getattr(sys.flags, "safe_path", Fals
 if HAS_FIRST_PATH:
     del sys.path[0]  # the working directory, in which another user may have put a module
 
+import _thread
 import array
 import builtins
 import contextlib
@@ -25,6 +28,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import mmap
 import os
 import resource
 import select
@@ -43,8 +47,8 @@ class AsItWas:
         self.__dict__.update(vars(module))
 
 
-array, contextlib, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time = map(
-    AsItWas, (array, contextlib, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time))
+array, contextlib, ctypes, fcntl, gc, json, mmap, os, resource, select, signal, socket, stat, struct, time = map(
+    AsItWas, (array, contextlib, ctypes, fcntl, gc, json, mmap, os, resource, select, signal, socket, stat, struct, time))
 open = open  # pylint: disable=redefined-builtin,self-assigning-variable
 
 AGENT, FIRST_WORKER = 3, 5  # the warden's descriptors; 4 is its cgroup. Here 3 is the socket to the agent
@@ -65,19 +69,30 @@ class Cold(Exception):
 # ---- Is a fork safe? ----
 
 
-def pool_threads():
-    """Counts the threads of OpenBLAS, which ends them before a fork and makes new ones after it."""
-    count = 0
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
-    for path in libraries:
-        library = ctypes.CDLL(path)
-        for name in ("openblas_get_num_threads", "openblas_get_num_threads64_", "scipy_openblas_get_num_threads64_",
-                     "scipy_openblas_get_num_threads"):
-            if hasattr(library, name):
-                count += getattr(library, name)() - 1
-                break
-    return count
+def other_threads():
+    """Returns the names of this process' threads but the main one, those of Python as Python names them."""
+    threading, found = sys.modules.get("threading"), []
+    names = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
+    for number in os.listdir("/proc/self/task"):
+        if int(number) != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended
+                with open(f"/proc/self/task/{number}/comm", encoding="utf-8", errors="replace") as file:
+                    found.append(names.get(int(number)) or file.read().strip())
+    return sorted(found)
+
+
+def end_pools():
+    """Ends the threads of libraries that end them before a fork and make new ones after it, as OpenBLAS does. For this it
+    forks as C does: Python's own hooks don't belong to a look at threads."""
+    python = ctypes.PyDLL(None)  # it keeps Python's lock, without which the child could wait for ever
+    pid = python.fork()
+    if pid == 0:
+        python._exit(0)
+    if pid > 0:
+        os.waitpid(pid, 0)
+    deadline = time.monotonic() + 0.2  # a thread that was joined may be listed a moment longer
+    while other_threads() and time.monotonic() < deadline:
+        pass
 
 
 def descriptors():
@@ -135,7 +150,9 @@ def check_modules():
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and getattr(bridge, "_backends", None):
         raise Cold("a module started a backend of JAX, which does not survive a fork")
-    if sys.gettrace() is not None or sys.getprofile() is not None:
+    monitoring = getattr(sys, "monitoring", None)
+    tools = [monitoring.get_tool(number) for number in range(6)] if monitoring else []
+    if sys.gettrace() is not None or sys.getprofile() is not None or any(tools):
         raise Cold("a debugger, profiler or coverage follows this Python")
 
 
@@ -143,9 +160,11 @@ def check(before, copies):
     """Raises Cold if a fork isn't safe now. `before`: the descriptors before the imports."""
     check_modules()
     before, own = (before | copies.descriptors(), {str(copies.between)}) if copies else (before, set())
-    others = len(os.listdir("/proc/self/task")) - 1
-    if others and others > pool_threads():
-        raise Cold(f"an imported module has threads ({others}), which do not survive a fork")
+    if other_threads():
+        end_pools()
+    others = other_threads()
+    if others:
+        raise Cold(f"an imported module has threads ({len(others)}: {', '.join(others[:3])}), which do not survive a fork")
     strangers = [pid for pid in children() if pid not in own]
     if strangers:
         raise Cold(f"an imported module started a process (pid {strangers[0]})")
@@ -174,18 +193,34 @@ def check_memory(name, most_bytes):
         raise Cold(f"with {name} the imports have {own >> 20} MiB of memory, they may have {most_bytes >> 20}")
 
 
-def import_all(names, most_bytes):
+class Pace:
+    """How fast the helper imports. Without `in_a_hurry` it works a third of the time, since workers train."""
+
+    def __init__(self, agent, in_a_hurry):
+        self.agent = agent
+        self.in_a_hurry = in_a_hurry
+
+    def rest(self, begun):
+        """Waits after work that has `begun` then, until an order comes: a round waits."""
+        if not self.in_a_hurry:
+            orders, _, _ = select.select([self.agent], [], [], 2 * (time.monotonic() - begun))
+            self.in_a_hurry = bool(orders)
+
+
+def import_all(names, most_bytes, pace):
     for name in names:
+        begun = time.monotonic()
         try:
             import_one(name)
         except BaseException as error:  # also SystemExit
             words = str(error).split("\n")[0][:300]
             raise Cold(f"{name} can't be imported: {type(error).__name__}{': ' + words if words else ''}") from None
         check_memory(name, most_bytes)
+        pace.rest(begun)
 
 
-def import_what_is_there(names, most_bytes, in_a_hurry):
-    """Imports `names`, except those that fail. Without `in_a_hurry` works a third of the time, since workers train."""
+def import_what_is_there(names, most_bytes, pace):
+    """Imports `names`, except those that fail."""
     for name in names:
         if name in UNSAFE:
             raise Cold(f"the workers import {name}: {UNSAFE[name]}")
@@ -194,8 +229,7 @@ def import_what_is_there(names, most_bytes, in_a_hurry):
         with contextlib.suppress(BaseException):  # also SystemExit
             import_one(name)
         check_memory(name, most_bytes)
-        if not in_a_hurry:
-            time.sleep(2 * (time.monotonic() - begun))
+        pace.rest(begun)
 
 
 def write_out():
@@ -204,134 +238,6 @@ def write_out():
         with contextlib.suppress(AttributeError, OSError, ValueError):  # a module has replaced or closed it
             stream.flush()
     libc.fflush(None)
-
-
-def installed_modules():
-    """Returns the imported modules in their order, only those in Python's own folders: others may be edited."""
-    paths = sysconfig.get_paths()
-    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    site = sys.modules.get("site")
-    if site is not None:
-        folders |= {*site.getsitepackages(), site.getusersitepackages()}
-    folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
-    found = []
-    for name, module in list(sys.modules.items()):
-        try:
-            path = getattr(module, "__file__", None)
-            has_spec = getattr(module, "__spec__", None) is not None
-        except Exception:
-            continue  # a lazy module
-        if has_spec and name != "__main__" and (path is None or isinstance(path, str) and os.path.realpath(path).startswith(folders)):
-            found.append(name)
-    return found
-
-
-class Notes:
-    """The modules that a worker had imported by its first step. It sends them; a file keeps them for the next job."""
-
-    def __init__(self, options):
-        self.reader, self.writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.reader.setblocking(False)
-        # The user id is in the name, because several users may share the folder.
-        program = os.fsencode("\0".join((sys.executable, sys.version, options["program"], str(os.getuid()))))
-        self.file = os.path.join(options["cache"], hashlib.sha256(program).hexdigest()[:32] + ".json")
-        self.is_kept = bool(options["cache"])
-
-    def load(self):
-        """Returns the names that an earlier job kept, or none."""
-        if not self.is_kept:
-            return []
-        try:
-            number = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(number, encoding="utf-8") as file:
-                status = os.fstat(number)
-                if status.st_uid != os.getuid() or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
-                    return []  # another user may have written it, and its modules would run here
-                if status.st_size > MOST_BYTES_KEPT:
-                    return []
-                names = json.load(file)
-            return [name for name in names if isinstance(name, str)]
-        except Exception:
-            return []
-
-    def save(self, names):
-        """Writes the list. Returns why that failed, or an empty text."""
-        if not self.is_kept:
-            return ""
-        new = f"{self.file}.{os.getpid()}"
-        try:
-            os.makedirs(os.path.dirname(self.file), mode=0o700, exist_ok=True)
-            number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(number, "w", encoding="utf-8") as file:
-                json.dump(names, file)
-            os.replace(new, self.file)
-            return ""
-        except OSError as error:
-            self.remove(new)
-            return f"{os.path.dirname(new)}: {error.strerror}"
-
-    def forget(self):
-        """Removes the list, which can't be used."""
-        if self.is_kept:
-            self.remove(self.file)
-
-    @staticmethod
-    def remove(path):
-        with contextlib.suppress(OSError):
-            os.remove(path)
-
-    def receive(self):
-        """Returns the names that a worker has sent; None: nothing new."""
-        try:
-            _, (number,) = receive(self.reader, 1)
-        except (BlockingIOError, ValueError):
-            return None
-        with open(number, encoding="utf-8") as file:
-            file.seek(0)
-            return json.load(file)
-
-    def send(self):
-        """Sends the list to the helper, once. Called in a worker."""
-        writer, self.writer = self.writer, None
-        if writer is None:
-            return
-        try:
-            number = os.memfd_create("ddprun-modules")
-            with open(number, "w", encoding="utf-8") as file:
-                json.dump(installed_modules(), file)
-                file.flush()
-                writer.sendmsg([b"m"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))], socket.MSG_DONTWAIT)
-        except Exception:
-            pass  # the training goes on without; or another worker has sent its list
-        writer.close()
-
-    def watch(self):
-        """Has the list sent at the first step of a PyTorch optimizer, else at the end. Called in a worker."""
-        import atexit
-        atexit.register(self.send)
-        sys.meta_path.insert(0, StepFinder(self))
-
-
-class StepFinder:
-    """An import hook: adds a hook to PyTorch's optimizers once they are imported."""
-    MODULE = "torch.optim.optimizer"
-
-    def __init__(self, notes):
-        self.notes = notes
-
-    def find_spec(self, name, path=None, target=None):
-        if name != self.MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def load_and_watch(module):
-            load(module)
-            if hasattr(module, "register_optimizer_step_post_hook"):  # it stays: it can't be removed while it runs
-                module.register_optimizer_step_post_hook(lambda *_: self.notes.send())
-        spec.loader.exec_module = load_and_watch
-        return spec
 
 
 def answer(agent, **what):
@@ -370,15 +276,19 @@ class Helper:
             sys.path.insert(0, self.options["path"])
         self.notes = Notes(self.options) if self.options["auto"] else None
         self.names = self.notes.load() if self.notes else []
-        self.is_noted = bool(self.names)
+        self.is_noted = self.notes is None  # whether the workers have nothing more to tell
+        self.is_asking = False              # whether it waits for the order to import
+        self.look_at = 0.0                  # the time of the next look at what the workers have noted
+        self.watch = None                   # in a worker: its Watch, if it has one
 
     def load(self):
         """Imports the modules and tells ddprun. Raises Cold."""
         self.drop_copies()
         most_bytes = self.options["most_bytes"]
-        import_all(self.options["modules"], most_bytes)
+        pace = Pace(self.agent, not self.files and self.options["hurry"])
+        import_all(self.options["modules"], most_bytes, pace)
         try:
-            import_what_is_there(self.names, most_bytes, in_a_hurry=not self.files)
+            import_what_is_there(self.names, most_bytes, pace)
             check(self.is_allowed, None)
             begun = time.monotonic()
             self.files = module_files()
@@ -401,20 +311,23 @@ class Helper:
         self.is_allowed = set(descriptors())
         self.load()
         while True:
-            reading = [self.agent] if self.is_noted or not self.notes else [self.agent, self.notes.reader]
-            may_copy = self.num_workers > 0 and self.copies is None and (self.is_noted or not self.notes)
-            ready, _, _ = select.select(reading, [], [], UNDISTURBED_SECONDS if may_copy else None)
-            if not ready:
-                check(self.is_allowed, None)
-                worker = self.copy([])
-                if worker is not None:
-                    return self.become(worker)
-                continue
+            may_look = not self.is_noted and not self.is_asking
+            may_copy = self.num_workers > 0 and self.copies is None and (self.notes is None or bool(self.names))
+            waits = [UNDISTURBED_SECONDS] if may_copy else []
+            if may_look and self.num_workers > 0:
+                waits.append(max(0, self.look_at - time.monotonic()))
+            ready, _, _ = select.select([self.agent, self.notes.reader] if may_look else [self.agent], [], [],
+                                        min(waits, default=None))
             if self.agent not in ready:
-                names = self.notes.receive()
-                if names is not None:
-                    self.names, self.is_noted = names, True
-                    answer(self.agent, found=len(names), problem=self.notes.save(names))
+                if ready:
+                    self.is_noted = self.notes.hear() == STEP
+                if ready or may_look and time.monotonic() >= self.look_at:
+                    self.look(they_work=True)
+                elif may_copy:
+                    check(self.is_allowed, None)
+                    worker = self.copy([])
+                    if worker is not None:
+                        return self.become(worker)
                 continue
             data, numbers = receive(self.agent, 1 << 16)
             if not data:
@@ -422,6 +335,9 @@ class Helper:
             order = json.loads(data)
             if "import" in order:
                 self.load()
+                self.is_asking = False
+                continue
+            if "hurry" in order:  # it came while the helper imported
                 continue
             check({*self.is_allowed, *numbers}, self.copies)
             if have_changed(self.files):
@@ -431,6 +347,22 @@ class Helper:
                 return self.become(worker)
             for number in numbers:
                 os.close(number)
+            if not self.is_noted and not self.is_asking:
+                self.look(they_work=False)  # at the notes of a round that was ended early
+
+    def look(self, they_work):
+        """Takes what the workers have noted, and asks for the order to import what is new. `they_work`: the next job is to
+        import it, too."""
+        self.look_at = time.monotonic() + LOOK_SECONDS
+        have = {*self.names, *sys.modules}
+        new = [name for name in self.notes.take() if name not in have]
+        if new:
+            self.names += new
+            self.notes.remember(self.names)
+        problem = self.notes.keep(self.names) if they_work else ""
+        if new or problem:
+            self.is_asking = bool(new)
+            answer(self.agent, found=len(new), problem=problem)
 
     def copy(self, numbers):
         """Forks the Copies. Returns None; in a worker its socket."""
@@ -447,6 +379,8 @@ class Helper:
         if self.num_workers != num_workers:
             self.drop_copies()
         self.num_workers = num_workers
+        if self.notes and not self.is_noted:
+            self.notes.make_room(num_workers)
         copies, self.copies = self.copies, None
         pid = copies.begin(order, numbers) if copies else None
         if pid is None:
@@ -464,12 +398,24 @@ class Helper:
         """Turns a forked copy into a worker. Returns as serve() does."""
         if self.notes:
             self.notes.reader.close()
+            if self.notes.has_list:
+                os.close(LIST)
             if self.is_noted:
                 self.notes.writer.close()
             else:
-                self.notes.watch()
+                self.watch = Watch(self.notes)
         os.chdir(self.folder)  # a module may have changed the directory
-        return become(warden, self.began_with, self.changed)
+        worker = become(warden, self.began_with, self.changed)
+        if self.watch:
+            self.watch.begin()
+        return worker
+
+    def ended(self, in_order):
+        """Called in a worker whose program has ended."""
+        if self.watch and in_order:
+            self.watch.tell(END)
+        elif self.watch:
+            self.watch.look(at_once=True)
 
 
 class Copies:
@@ -710,10 +656,47 @@ def source_of(arguments, environment, began_with, changed):
 
 
 def reseed():
-    """Gives NumPy a new seed after the fork. Python's `random` does so itself."""
-    numpy = sys.modules.get("numpy.random")
+    """Gives NumPy and PyTorch new seeds after the fork. Python's `random` does so itself."""
+    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
     if numpy is not None:
         numpy.seed()
+    if hasattr(torch, "default_generator"):  # the CPU's, which has a random seed; those of GPUs are made later
+        torch.default_generator.seed()
+
+
+THREAD_VARIABLES = "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
+
+
+def heed_thread_variables():
+    """Lets the script set these variables, as before an import: a library that is loaded reads them no more."""
+    torch, system = sys.modules.get("torch"), sys.modules["os"]
+    if torch is None and "numpy" not in sys.modules:
+        return
+    put = system.putenv
+
+    def putenv(name, value):
+        put(name, value)
+        if os.fsdecode(name) in THREAD_VARIABLES:
+            use_threads({**os.environ, os.fsdecode(name): os.fsdecode(value)}, torch)
+    system.putenv = putenv  # os.environ calls it
+
+
+def use_threads(environment, torch):
+    def first_of(*names):
+        values = [environment.get(name, "").split(",")[0].strip() for name in names]
+        return next((int(value) for value in values if value.isdecimal() and int(value) > 0), None)
+    has_mkl = torch is not None and torch.backends.mkl.is_available()
+    number = first_of("MKL_NUM_THREADS", "OMP_NUM_THREADS") if has_mkl else first_of("OMP_NUM_THREADS")
+    if torch is not None and number:
+        torch.set_num_threads(number)
+    number = first_of("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
+    for library in map(ctypes.CDLL, sorted(libraries) if number else ()):
+        for name in ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_",
+                     "scipy_openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(number)
 
 
 def command_line():
@@ -741,6 +724,7 @@ def run(arguments, source, told):
         if stream is not None:
             stream.reconfigure(line_buffering=os.isatty(number) and not stream.write_through)
     reseed()
+    heed_thread_variables()
     show_as(arguments)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = arguments
@@ -765,7 +749,8 @@ def helped():
     agent = socket.socket(fileno=AGENT)
     agent.set_inheritable(False)
     try:
-        worker = Helper(agent).serve()
+        helper = Helper(agent)
+        worker = helper.serve()
     except Exception as why:
         if os.getpid() != helper_pid:
             raise
@@ -774,10 +759,13 @@ def helped():
         answer(agent, cold=str(why) if isinstance(why, Cold) else f"the helper failed: {type(why).__name__}: {why}")
         os._exit(0)
     try:
-        return run(*worker)
-    except SystemExit:
+        run(*worker)
+        return helper.ended(in_order=True)
+    except SystemExit as end:
+        helper.ended(in_order=end.code in (None, 0))
         raise
     except BaseException as error:  # as Python shows it: without the frames of this file
+        helper.ended(in_order=False)
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_globals is globals():
             trace = trace.tb_next

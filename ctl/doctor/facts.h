@@ -52,6 +52,12 @@ struct EndpointAnswer {
   std::optional<double> skew_seconds;  // the rendezvous' clock minus this node's
 };
 
+// Whether the readers of stacks are there, which show where ranks are that hang.
+struct StackReaders {
+  bool libdw = false;   // native frames
+  bool py_spy = false;  // Python's
+};
+
 struct GpuMemoryAnswer {
   bool is_known = false;  // false: there is no NVML here, or it failed
   std::string holders;    // "GPU 0: 12.0 GiB by pid 71"
@@ -81,6 +87,7 @@ struct Facts {
   Asked<NameAnswer> own_name;
   Asked<RouteAnswer> route;
   Asked<EndpointAnswer> rendezvous;
+  Asked<StackReaders> stack_readers;
   Asked<bool> rdma, link_speeds;  // their files are among `files`
   Asked<GpuMemoryAnswer> gpu_memory;
   Asked<GpuStateAnswer> gpu_state;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/statvfs.h>
 #include <sys/timex.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "agent/gpu/gpu_helper.h"
@@ -105,6 +107,21 @@ EndpointAnswer endpoint_of_fields(const Probe::Fields& fields) {
     answer.skew_seconds = std::strtod(skew.c_str(), nullptr);
   }
   return answer;
+}
+
+// Looks for both as ddprun-stacks does, which loads the library and starts the program.
+Probe::Fields look_for_stack_readers(const std::string& folders) {
+  const bool has_libdw = ::dlopen("libdw.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
+  bool has_py_spy = false;
+  std::istringstream all(folders);
+  for (std::string folder; std::getline(all, folder, ':');) {
+    has_py_spy |= ::access((folder + "/py-spy").c_str(), X_OK) == 0;
+  }
+  return {has_libdw ? "1" : "0", has_py_spy ? "1" : "0"};
+}
+
+StackReaders stack_readers_of_fields(const Probe::Fields& fields) {
+  return {field(fields, 0) == "1", field(fields, 1) == "1"};
 }
 
 // Reads the kernel's log from its start. Each read of the device returns one record.
@@ -221,6 +238,11 @@ Facts gather_facts(const FactsOptions& options) {
   ask(
       facts.rendezvous, wants_endpoint && options.ask_endpoint ? no_endpoint : "no --rdzv-endpoint",
       [&] { return endpoint_fields(options.ask_endpoint()); }, endpoint_of_fields);
+  const std::string path = find_variable(facts.environment, "PATH").value_or("");
+  ask(
+      facts.stack_readers,
+      wants("stacks") ? reason_against(is_real, path, "no PATH") : "not wanted",
+      [&] { return look_for_stack_readers(path); }, stack_readers_of_fields);
   const auto read_more = [&](const Probe::Fields& fields) {
     facts.files.add(Readings::from_fields(fields));
     return true;

@@ -9,12 +9,12 @@
 #include <set>
 
 #include "common/ascii.h"
+#include "common/death_limits.h"
 #include "common/endpoint.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
 #include "common/json_at.h"
-#include "common/stop_limits.h"
 #include "common/text.h"
 #include "common/written_json.h"
 #include "ctl/submit/ddprun_command.h"

@@ -123,6 +123,7 @@ std::string to_json(const DryRun& run) {
                                              : gate == DoctorGate::kFail ? "fail"
                                                                          : "warn");
   object["preload"] = run.config.preload_auto ? json::value("auto") : list(run.config.preload);
+  object["preload_cache"] = whole_or_null(run.config.preload_cache);
   json::object limits;
   for (const auto& [option, value, is_time] : limits_of(run.config)) {
     limits[option] =

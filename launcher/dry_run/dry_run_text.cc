@@ -132,8 +132,11 @@ class Printer {
                   config.preflight_timeout.count() / 1000.0, " s at most: not run now"));
     }
     if (config.preload_auto) {
-      line("preload",
-           "what the workers had imported by their first step, for restarts (docs/warm.md)");
+      const std::string& cache = config.preload_cache;
+      line("preload", concat("what the workers import until their first step, for restarts",
+                             cache.empty() ? "" : " and, once it is kept, for the first round",
+                             " (docs/warm.md)"));
+      if (!cache.empty()) line("", "kept in " + one_line(cache));
     } else if (!config.preload.empty()) {
       line("preload",
            listed(config.preload) + ", once on each node (docs/warm.md): not imported now");

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/death_limits.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/fd_text.h"
@@ -23,7 +24,6 @@
 #include "common/regular_file.h"
 #include "common/shell_words.h"
 #include "common/signal_names.h"
-#include "common/stop_limits.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "launcher/endpoint_claim.h"

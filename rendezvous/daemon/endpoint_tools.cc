@@ -3,23 +3,33 @@
 #include <unistd.h>
 
 #include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/json/object.hpp>
+#include <boost/system/error_code.hpp>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/byte_text.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/json.h"
 #include "common/keyed_hash.h"
 #include "common/log.h"
 #include "common/port_holder.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/http_session.h"
+#include "rendezvous/http/exchange.h"
 
 namespace ddprun::rendezvous {
 namespace {
+
+using boost::asio::ip::tcp;
 
 // Connects; tries again until the deadline, since a port may be bound a moment before its owner
 // listens. Returns no descriptor if none listens.
@@ -31,6 +41,29 @@ UniqueFd connect_when_listening(const std::vector<SocketAddress>& addresses, Dea
     if (connection || addresses.empty() || deadline.expired()) return connection;
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline.remaining()));
   }
+}
+
+// Returns the body of the answer to GET /healthz; "" if it isn't HTTP, or not whole at the
+// deadline.
+std::string health_at(UniqueFd connection, Deadline deadline) {
+  constexpr std::size_t kMaxAnswerBytes = 4096;
+  const std::string request = http::request_text("GET", kHealthPath, "localhost", {}, "");
+  send_all(connection.get(), request.data(), request.size(), deadline);
+  boost::asio::io_context io{1};
+  const bool is_v6 = local_address(connection.get()).storage.ss_family == AF_INET6;
+  security::Wire wire(tcp::socket(io, is_v6 ? tcp::v6() : tcp::v4(), connection.release()));
+  http::AnswerReader answer;
+  answer.begin(kMaxAnswerBytes);
+  const http::Done read_on = [&](boost::system::error_code error) {
+    if (!error && !answer.is_done()) answer.async_read_some(wire, read_on);
+  };
+  read_on({});
+  io.run_for(deadline.remaining());
+  const bool is_whole = answer.is_done();
+  wire.close();
+  io.restart();
+  io.run();
+  return is_whole ? std::move(answer.body()) : "";
 }
 
 }  // namespace
@@ -88,27 +121,20 @@ std::string job_mark(const std::string& job_id) {
 std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addresses,
                                          std::chrono::milliseconds timeout) {
   const Deadline deadline = Deadline::after(timeout);
-  std::string answer;
+  std::optional<boost::json::object> answer;
   try {
-    const UniqueFd connection = connect_when_listening(addresses, deadline);
-    if (!connection) return std::nullopt;
-    const std::string request = "GET /healthz HTTP/1.0\r\n\r\n";
-    send_all(connection.get(), request.data(), request.size(), deadline);
-    constexpr std::size_t kMaxAnswerBytes = 4096;
-    char byte = 0;
-    while (answer.size() < kMaxAnswerBytes && !answer.ends_with("\"}")) {
-      receive_all(connection.get(), &byte, 1, deadline);
-      answer += byte;
-    }
+    UniqueFd connection = connect_when_listening(addresses, deadline);
+    if (connection) answer = parse_object(health_at(std::move(connection), deadline));
   } catch (const Error&) {
-    // No daemon is there: no program listens, or one that is silent or speaks another protocol.
+    // No daemon is there: the connection ended, or what listens takes no request.
   }
-  if (answer.find(kServiceName) == std::string::npos) return std::nullopt;
-  constexpr std::string_view kField = "\"job_mark\":\"";
-  const std::size_t field = answer.find(kField);
-  if (field == std::string::npos) return "";
-  const std::size_t begin = field + kField.size();
-  return answer.substr(begin, answer.find('"', begin) - begin);
+  if (!answer) return std::nullopt;
+  const auto text = [&](const char* name) {
+    const auto* value = answer->if_contains(name);
+    return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
+  };
+  if (text("service") != kServiceName) return std::nullopt;
+  return text("job_mark");
 }
 
 }  // namespace ddprun::rendezvous

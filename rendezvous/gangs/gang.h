@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/stop_limits.h"
+#include "common/death_limits.h"
 
 namespace ddprun::gangs {
 

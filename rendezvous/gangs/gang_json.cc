@@ -7,10 +7,10 @@
 #include <exception>
 #include <utility>
 
+#include "common/death_limits.h"
 #include "common/error.h"
 #include "common/json.h"
 #include "common/parsed_number.h"
-#include "common/stop_limits.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "common/written_json.h"

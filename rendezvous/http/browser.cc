@@ -51,6 +51,8 @@ bool is_of_browser(const Request& request) {
 }
 
 bool is_same_origin(const Request& request) {
+  const std::string_view site = request.fields["Sec-Fetch-Site"];
+  if (!site.empty() && site != "same-origin" && site != "none") return false;
   if (!request.fields.has("Origin")) return true;
   const std::string_view origin = request.fields["Origin"], asked = request.fields["Host"];
   return !asked.empty() &&

@@ -16,8 +16,8 @@ namespace ddprun::http {
 // and with all methods but GET and HEAD; ddprun's programs don't.
 bool is_of_browser(const Request& request);
 
-// Returns whether the request comes from this server's own page, or from no browser. Both schemes
-// are accepted, since a proxy in front may speak TLS.
+// Returns whether the request comes from this server's own page, from no page, or from no browser.
+// Both schemes are accepted, since a proxy in front may speak TLS.
 bool is_same_origin(const Request& request);
 
 // Returns whether the body has a type that a page may send to any server without a preflight

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -143,6 +144,35 @@ bool waits_for_device(std::string_view frame) {
                              [&](std::string_view name) { return frame.find(name) != frame.npos; });
 }
 
+// Calls that wait for what a person types or another program sends.
+constexpr std::string_view kInputs[] = {"read() of stdin", "read() of /dev/tty",
+                                        "read() of /dev/pts/"};
+constexpr std::string_view kPromptFrames[] = {"PyOS_Readline"};
+// Parts of the frames of Python's debuggers pdb and debugpy.
+constexpr std::string_view kDebuggerFrames[] = {"(pdb.py:", "(debugpy/", "pydevd"};
+
+bool has_frame_of(const RankReport& report, std::span<const std::string_view> names) {
+  return std::ranges::any_of(report.frames, [&](std::string_view frame) {
+    return std::ranges::any_of(
+        names, [&](std::string_view name) { return frame.find(name) != frame.npos; });
+  });
+}
+
+// Returns how somebody holds the rank: "is stopped (state T)". Empty: nobody does. A rank with a
+// debugger that waits for other ranks runs: its debugger doesn't hold it.
+std::string hold_on(const RankReport& report) {
+  if (report.activity == RankActivity::kStopped) {
+    return concat("is stopped (state ", report.state, ")");
+  }
+  const auto waits_in = [&](std::string_view call) { return report.call.starts_with(call); };
+  if (std::ranges::any_of(kInputs, waits_in) || has_frame_of(report, kPromptFrames)) {
+    return concat("waits for input (", report.call, ")");
+  }
+  const bool waits = report.in_collective() || std::ranges::any_of(report.frames, waits_for_ranks);
+  const bool has_debugger = report.has_debugger || has_frame_of(report, kDebuggerFrames);
+  return has_debugger && !waits ? "is in a debugger" : "";
+}
+
 // Returns the innermost frame in which a foreign rank waits for ranks, else for its device; null:
 // none. A rank that trains waits for its device most of the time, too, but it reads data meanwhile.
 // So a wait for the device counts only for a rank that moves no data.
@@ -228,16 +258,19 @@ std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
 Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_silent,
                       bool is_proven) {
   const auto report = [&](std::size_t i) -> const RankReport& { return ranks[i].report; };
-  std::vector<std::size_t> stopped, all, outside;  // all: those with a page, if any
+  std::vector<std::size_t> held, all, outside;  // all: those with a page, if any
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (report(i).activity == RankActivity::kStopped) stopped.push_back(i);
+    // At a prompt or with a debugger a rank may still go on within its limit.
+    const bool is_late = report(i).activity == RankActivity::kStopped ||
+                         report(i).quiet >= limit_of(report(i), is_proven);
+    if (is_late && !hold_on(report(i)).empty()) held.push_back(i);
     if (!report(i).foreign) all.push_back(i);
   }
   const auto names = [&](const std::vector<std::size_t>& from, bool waits_for_nobody = false) {
     const std::size_t suspect = longest(ranks, from);
     return Choice{suspect, suspect, waits_for_nobody};
   };
-  if (!stopped.empty()) return names(stopped);  // a stopped rank can't go on
+  if (!held.empty()) return names(held);  // it goes on when somebody lets it
   const bool foreign = all.empty();
   for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
   for (const std::size_t i : all) {
@@ -443,14 +476,18 @@ HangFinding compare_ranks(const Inspected& inspected) {
   const auto other = other_that_works(ranks, choice.suspect, is_proven);
   const bool works =
       is_waited_for || (!choice.waits_for_nobody && report.activity == RankActivity::kWorks);
-  if (report.activity == RankActivity::kStopped) {
-    finding.kind = HangKind::kStopped;
-    finding.text = concat(name_of(suspect), " is stopped (state ", report.state,
-                          "), not hung; the others wait: ", others, unseen_text(inspected));
-  } else if (const auto left = time_left(inspected, choice, is_proven)) {
+  const std::string hold = hold_on(report);
+  const bool is_stopped = report.activity == RankActivity::kStopped;
+  const auto left = is_stopped ? std::nullopt : time_left(inspected, choice, is_proven);
+  if (left) {
     finding.text = concat("no hang: ", sentence, ", and may take ",
                           tenths_text(finding.quiet + *left), " (phase ", report.phase, ")", rest);
     finding.again_in = std::max(kLeastPause, *left);
+  } else if (!hold.empty()) {
+    finding.kind = HangKind::kStopped;
+    finding.text =
+        concat(name_of(suspect), " ", hold, ", not hung",
+               others.empty() ? "" : "; the others wait: " + others, unseen_text(inspected));
   } else if (works || other) {
     const RankReport& worker = works ? report : ranks[*other].report;
     finding.kind = HangKind::kWorks;

@@ -30,7 +30,7 @@ struct Inspected {
 
 enum class HangKind {
   kNoHang,   // the suspect is still within its phase's limit, or makes progress again
-  kStopped,  // the outlier is stopped by a signal or a debugger
+  kStopped,  // somebody holds the outlier: by a signal, in a debugger, at a prompt
   kWorks,    // a rank computes or moves data, or all are in one collective: they get more time
   kHung,
 };

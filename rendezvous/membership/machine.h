@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/death_limits.h"
 #include "common/log_level.h"
-#include "common/stop_limits.h"
 #include "common/variant.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/finished_jobs.h"

@@ -176,6 +176,9 @@ void each_json(Self& report, Fields& fields) {
   fields.line("call", report.call, kMaxCallBytes);
   fields.lines("frames", report.frames, kMaxFrames, kMaxFrameBytes);
   fields.line("note", report.note, kMaxNoteBytes);
+  if (fields.wants("has_debugger", report.has_debugger)) {
+    fields.boolean("has_debugger", report.has_debugger);
+  }
 }
 
 template <MaybeConst<RankStepTime> Self, typename Fields>

@@ -65,7 +65,7 @@ inline constexpr std::size_t kMaxCallBytes = 256;  // the system call and what i
 enum class RankActivity {
   kBlocked,  // no CPU or GPU time and hardly a byte moved since its last progress
   kWorks,
-  kStopped,  // by a signal or a debugger
+  kStopped,  // by a signal, or by a debugger that traces it
 };
 
 struct RankReport {
@@ -99,6 +99,7 @@ struct RankReport {
   std::string call;                 // "read() of /data/part-07"; empty: not known, or not in a call
   std::vector<std::string> frames;  // innermost first, Python's before the native ones
   std::string note;                 // why frames are missing
+  bool has_debugger = false;        // Python's debugger debugpy was started in it
 
   bool in_collective() const { return !foreign && collectives_begun > collectives_done; }
 };

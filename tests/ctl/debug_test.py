@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
 import harness  # noqa: E402
 import files  # noqa: E402  (harness says where it lies)
+from editor import Editor  # noqa: E402
 from ports import free_port  # noqa: E402
 
 WORKER = """
@@ -23,8 +24,10 @@ rank = int(os.environ["RANK"])
 
 def step(number):
     time.sleep(0.02)
+    zeros.read(1)  # by this ddprun sees that the rank goes on
     return number + 1
 
+zeros = open("/dev/zero", "rb", 0)
 print("rank", rank, "is there", flush=True)
 number = 0
 while not os.path.exists(sys.argv[1]):
@@ -32,63 +35,18 @@ while not os.path.exists(sys.argv[1]):
 print("rank", rank, "has ended by itself", flush=True)
 """
 STRANGER = 65534  # nobody
+HAS_DEBUGGER = shutil.which("gdb") and importlib.util.find_spec("debugpy")
 BREAKPOINT_LINE = WORKER.splitlines().index("    return number + 1") + 1
 
 
-class Editor:
-    """A client of the Debug Adapter Protocol."""
-
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=harness.TIMEOUT)
-        self.stream = self.socket.makefile("rwb")
-        self.sent = 0
-        self.events = []
-
-    def close(self):
-        self.stream.close()
-        self.socket.close()
-
-    def send(self, command, **arguments):
-        self.sent += 1
-        body = json.dumps({"seq": self.sent, "type": "request", "command": command, "arguments": arguments}).encode()
-        self.stream.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        self.stream.flush()
-        return self.sent
-
-    def next(self):
-        size = 0
-        while (line := self.stream.readline().strip()) or size == 0:
-            if line.lower().startswith(b"content-length:"):
-                size = int(line.split(b":")[1])
-            elif not line:
-                raise EOFError("the debugger has closed the connection")
-        return json.loads(self.stream.read(size))
-
-    def answer(self, request):
-        while True:
-            message = self.next()
-            if message["type"] == "response" and message["request_seq"] == request:
-                assert message["success"], message
-                return message.get("body", {})
-            self.events.append(message)
-
-    def event(self, name):
-        while True:
-            for each in self.events:
-                if each.get("event") == name:
-                    self.events.remove(each)
-                    return each.get("body", {})
-            self.events.append(self.next())
-
-
 class Debug(harness.Case):
-    def job(self, *command, endpoint=None, **more):
+    def job(self, *command, endpoint=None, flags=(), **more):
         """Starts two workers. When both run, returns the job, its rendezvous, and the file that ends them."""
         home = self.scratch()
         endpoint = endpoint or f"127.0.0.1:{free_port()}"
         end = os.path.join(home, "end")
         program = files.write(home, "train.py", WORKER)
-        job = self.start("--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job",
+        job = self.start("--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job", *flags,
                          *(command or (sys.executable, program, end)), **more)
         for _ in range(2):
             self.await_line(job, "is there", stream="stdout")
@@ -97,22 +55,22 @@ class Debug(harness.Case):
     def debug(self, endpoint, *args, **more):
         return self.ddprunctl("debug", f"--rdzv-endpoint={endpoint}", *args, **more)
 
-    @unittest.skipUnless(shutil.which("gdb") and importlib.util.find_spec("debugpy"), "no gdb or debugpy: scripts/setup.sh full")
-    def test_an_editor_stops_one_rank_reads_its_variables_and_lets_it_go(self):
-        job, endpoint, program, end = self.job()
+    def edited(self, *flags):
+        """Starts a job, in which an editor stops rank 1 at the breakpoint. Returns the job, the editor, its port, and the
+        file that ends the workers."""
+        job, endpoint, program, end = self.job(flags=flags)
         port = free_port()
         done = self.debug(endpoint, "job", "1", f"--port={port}", code=0)
         self.assertIn(f"debugpy listens on 127.0.0.1:{port}", done.stdout)
         self.assertIn("every user of this machine", done.stderr)
         editor = Editor(port)
         self.addCleanup(editor.close)
-        editor.answer(editor.send("initialize", adapterID="test"))
-        attach = editor.send("attach", justMyCode=True)
-        editor.event("initialized")
-        editor.answer(editor.send("setBreakpoints", source={"path": program},
-                                  breakpoints=[{"line": BREAKPOINT_LINE}]))
-        editor.answer(editor.send("configurationDone"))
-        editor.answer(attach)
+        editor.attach({"source": {"path": program}, "breakpoints": [{"line": BREAKPOINT_LINE}]})
+        return job, editor, port, end
+
+    @unittest.skipUnless(HAS_DEBUGGER, "no gdb or debugpy: scripts/setup.sh full")
+    def test_an_editor_stops_one_rank_reads_its_variables_and_lets_it_go(self):
+        job, editor, port, end = self.edited()
         thread = editor.event("stopped")["threadId"]
         frame = editor.answer(editor.send("stackTrace", threadId=thread))["stackFrames"][0]
         self.assertEqual((frame["name"], frame["line"]), ("step", BREAKPOINT_LINE))
@@ -121,6 +79,15 @@ class Debug(harness.Case):
         files.write(os.path.dirname(end), "end", "")
         self.assertIn("rank 1 has ended by itself", self.finish(job, code=0).text)
         harness.wait_until(lambda: self.is_free(port), "the debugger has ended with the job")
+
+    @unittest.skipUnless(HAS_DEBUGGER, "no gdb or debugpy: scripts/setup.sh full")
+    def test_a_rank_that_an_editor_stops_is_not_told_as_a_hang(self):
+        job, editor, _, end = self.edited("--hang-timeout=foreign=2s", "--hang-action=restart")
+        editor.event("stopped")
+        self.await_line(job, "rank 1 (node 0", "is in a debugger, not hung")
+        editor.answer(editor.send("disconnect"))
+        files.write(os.path.dirname(end), "end", "")
+        self.assertNotIn("hang: ", self.finish(job, code=0).text + job.read["stderr"])
 
     @staticmethod
     def is_free(port):
@@ -134,7 +101,7 @@ class Debug(harness.Case):
                                    "import time; print('is there', flush=True); time.sleep(600)")
         self.check_one_line(self.debug(endpoint, "job", "0"), "of another user")
 
-    @unittest.skipUnless(shutil.which("gdb") and importlib.util.find_spec("debugpy"), "no gdb or debugpy: scripts/setup.sh full")
+    @unittest.skipUnless(HAS_DEBUGGER, "no gdb or debugpy: scripts/setup.sh full")
     def test_a_program_that_changed_its_name_is_debugged(self):
         code = ("import ctypes, time; at = int(open('/proc/self/stat').read().rsplit(') ', 1)[1].split()[45]);"
                 " ctypes.memmove(at, b'train: 3/100\\0', 13); print('is there', flush=True); time.sleep(600)")

@@ -121,20 +121,24 @@ class Doctor(harness.Case):
             self.skipTest("strace is not installed: scripts/setup.sh full")
         if os.environ.get("DDPRUN_SANITIZE"):
             self.skipTest("a sanitizer's own calls would be in it")
-        log = os.path.join(self.scratch(), "calls")
+        place = self.scratch()
+        # Each thread has a file of its own (-ff), so no call is cut in two by another thread's.
+        log = os.path.join(place, "calls")
         traced = "trace=%file,ftruncate,fchmod,adjtimex,clock_adjtime,setrlimit,prlimit64"
-        argv = ["strace", "-f", "-qq", "-o", log, "-e", traced, harness.DDPRUNCTL, "doctor", "--json", PATIENT]
+        argv = ["strace", "-ff", "-qq", "-o", log, "-e", traced, harness.DDPRUNCTL, "doctor", "--json", PATIENT]
         done = subprocess.run(argv, env=harness.environment(), capture_output=True, text=True, timeout=60)
         if "ptrace" in done.stderr and not done.stdout:
             self.skipTest("no process may be traced here: " + done.stderr)
         self.assertGreater(json.loads(done.stdout)["counts"]["ok"], 5)
-        with open(log) as f:
-            calls = [re.sub(r"^\d+ +", "", call).rstrip() for call in f]
+        calls = []
+        for name in os.listdir(place):
+            with open(os.path.join(place, name)) as f:
+                calls += [call.rstrip() for call in f]
         self.assertTrue(any("/proc/sys/net/core/rmem_max" in call for call in calls), calls)
         looking = re.compile(r"(access|faccessat2?|stat|lstat|newfstatat|statx|statfs|readlink|getcwd)\(|"
                              r"execve\(\"[^\"]*/ddprunctl\"|open(at)?\([^)]*O_RDONLY[A-Z_|]*(\)| <)|"
                              r"openat\(AT_FDCWD, \"/dev/null\"|(adjtimex|clock_adjtime)\(.*modes=0[,}]|"
-                             r"prlimit64\(0, \w+, NULL|<\.\.\. |---|\+\+\+")
+                             r"prlimit64\(0, \w+, NULL|---|\+\+\+")
         self.assertEqual([call for call in calls if not looking.match(call)], [])
 
     def test_exit_status_is_a_nagios_plug_ins(self):

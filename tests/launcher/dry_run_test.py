@@ -247,6 +247,20 @@ class Nodes(DryRunCase):
         self.assertEqual(document["nodes"][0]["num_workers"], 3)
 
 
+    def test_preloaded_modules_are_shown(self):
+        for flags, says, lines in (
+                ([], ([], None), ""),
+                (["--preload=torch,json"], (["torch", "json"], None), "torch, json, once on each node (docs/warm.md): not imported now"),
+                (["--preload=auto"], ("auto", None), "what the workers import until their first step, for restarts (docs/warm.md)"),
+                (["--preload=auto", "--preload-cache=lists"], ("auto", "lists"),
+                 "what the workers import until their first step, for restarts and, once it is kept, for the first round (docs/warm.md)\n"
+                 "kept in lists")):
+            document, text = self.said(*flags, "true"), self.shown(*flags, "true")
+            self.assertEqual((document["preload"], document["preload_cache"]), says)
+            shown = re.search(r"(?m)^preload +(.*(?:\n +kept.*)?)", text)
+            self.assertEqual(re.sub(r"\n +", "\n", shown[1]) if shown else "", lines, text)
+
+
 class Hosts(DryRunCase):
     LIST = "a@127.0.0.1:2,b@127.0.0.2:1,localhost:2"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs the main line, `ddprun --nnodes=2 --nproc_per_node=4 train`, as typed on two hosts. They have only
-/etc/ddprun/ddprun.toml, which names the cluster's ddprund. 8 ranks train to an accuracy of 0.93."""
+/etc/ddprun/ddprun.toml, which names the cluster's ddprund. 8 ranks train to an accuracy of 0.95."""
 import os
 import re
 
@@ -10,7 +10,7 @@ import skips
 from discovery_test import Daemon
 
 LINE = ["--nnodes=2", "--nproc_per_node=4", "train"]
-WANTED_ACCURACY = 0.93
+WANTED_ACCURACY = 0.95  # 284 to 287 of 297 images, as the processor rounds; 2 ranks reach 0.96 on each (scripts/test.sh)
 
 
 class MainLine(Daemon, harness.HostsCase):

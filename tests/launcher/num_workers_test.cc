@@ -91,6 +91,7 @@ TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(num_visible_gpus(4, "0,-1,2") == 1);  // entries after an invalid one are hidden
   CHECK(num_visible_gpus(4, "0,4,1") == 1);
   CHECK(num_visible_gpus(4, "GPU-8f3a,GPU-77") == 2);
+  CHECK(num_visible_gpus(4, "MIG-8f3a,MIG-77,MIG-a") == 1);  // a process sees one slice only
   CHECK(num_visible_gpus(4, "none") == 0);
   CHECK(num_visible_gpus(4, " 0, 1 ,2") == 3);
   CHECK(num_visible_gpus(4, "0,1,0") == 0);

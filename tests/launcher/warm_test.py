@@ -18,13 +18,25 @@ import seccomp
 PYTHON = os.path.realpath(sys.executable)
 SUPPORT = os.path.dirname(family.__file__)
 
-# A worker that prints its process' facts. "warm": whether it was forked.
+# A worker that prints its process' facts. "warm": whether it was forked. It leaves out what differs between any two
+# processes, the memory, and the rest that docs/warm.md names.
 FACTS = r'''
-import json, os, resource, signal, sys
+import json, os, re, resource, signal, sys
+OTHER_STATUS = re.compile("Vm|Rss|NS|SigQ|T?gid|P?Pid|.*_ctxt_switches")
+OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "numa_maps", "oom_score", "pagemap",
+               "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
+OTHER_SYS = {"meta_path", "modules", "path_importer_cache"}
+def shown(value):
+    return sorted(value) if isinstance(value, frozenset) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
 def text(path):
     with open(path, "rb") as file:
         return file.read().rstrip(b"\0").decode()
 status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines())
+def content(name):
+    try:
+        return re.sub(r"ddprun-(round|warden)-\d+", r"\1", text("/proc/self/" + name).strip())  # a cgroup's name has ddprun's pid
+    except OSError as error:
+        return str(error)
 main = sys.modules["__main__"]
 facts = {
     "warm": "warm_probe" in sys.modules,
@@ -33,17 +45,19 @@ facts = {
     "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
     "main": {name: str(value).split(" at 0x")[0] for name, value in vars(main).items() if name.startswith("__")},
     "streams": [(s.fileno(), s.encoding, s.errors, s.line_buffering, s.write_through) for s in (sys.stdin, sys.stdout, sys.stderr)],
-    "cmdline": text("/proc/self/cmdline"), "comm": text("/proc/self/comm"), "exe": os.readlink("/proc/self/exe"),
+    "exe": os.readlink("/proc/self/exe"),
     "environment": {k: v for k, v in os.environ.items() if k not in ("DDPRUN_AGENT_SOCKET", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT",
                     "TORCHELASTIC_RUN_ID", "DDPRUN_RUN_ID", "DDPRUN_PROGRESS", "DDPRUN_TIMER_FILE") and "/ddprun" not in v},
-    "signals": {name: status[name] for name in ("SigBlk", "SigIgn", "SigCgt")},
-    "threads": status["Threads"], "oom": text("/proc/self/oom_score_adj"), "nice": os.getpriority(os.PRIO_PROCESS, 0),
-    "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "umask": status["Umask"],
-    "limits": [resource.getrlimit(n) for n in range(16)], "no_new_privileges": status["NoNewPrivs"],
+    "nice": os.getpriority(os.PRIO_PROCESS, 0),
+    "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "limits": [resource.getrlimit(n) for n in range(16)],
     "leads": [os.getpid() == os.getsid(0), os.getpid() == os.getpgid(0)],
     "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 3 or os.path.exists("/proc/self/fd/" + name)),
+    "status": {name: value for name, value in status.items() if not OTHER_STATUS.match(name)},
+    "files": {name: content(name) for name in os.listdir("/proc/self")
+              if os.path.isfile("/proc/self/" + name) and not os.path.islink("/proc/self/" + name) and name not in OTHER_FILES},
+    "sys": {name: shown(value) for name, value in vars(sys).items() if name not in OTHER_SYS},
+    "finders": [getattr(each, "__name__", type(each).__name__) for each in sys.meta_path],
     "parent": text(f"/proc/{os.getppid()}/comm").strip(),
-    "cgroup": text("/proc/self/cgroup").strip().rstrip("0123456789"),
 }
 print(json.dumps(facts), flush=True)
 '''
@@ -91,34 +105,44 @@ if attempt == 0:
     os.kill(warden, signal.SIGKILL)
 sys.exit(attempt < 2)
 '''
-# How many modules the helper has; None: there is no helper.
+# The helper's pid; None: there is no helper.
 HELPER = r'''
-import os, re, sys
+import os, re, signal, sys
 round = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 def helper():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment:
-                found = re.match(r"ddprun-warm: (\d+) modules", title.read())
-                if found and os.environ["IMPORTS"] in environment.read():
-                    return found[1]
+                if re.match(r"ddprun-warm: \d+ modules", title.read()) and os.environ["IMPORTS"] in environment.read():
+                    return int(pid)
         except OSError:
             pass
 '''
-# The first round's worker ends, the second one's waits until the helper has imported more, the third is warm.
-LEARNT = HELPER + r'''
-warm = "json.tool" in sys.modules
-import json.tool
-print("there", round, warm, flush=True)
-if round == 0:
-    with open(os.environ["IMPORTS"], "w") as file:
-        file.write(helper())
-if round == 1:
-    with open(os.environ["IMPORTS"]) as file:
-        before = file.read()
-    while not warm and helper() == before:
-        pass
-sys.exit(round != 2)
+# Imports the modules of its arguments. Rank 0 fails until it begins warm, and ends in order then. Rank 1 waits until that
+# has had its effect: the modules are kept in $CACHE, or the file $ERRORS says that they can't be.
+LEARNT = r'''
+import importlib, os, sys
+round, is_first = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"] == "0"
+warm = {*sys.argv[1:]} <= sys.modules.keys()
+if is_first:
+    print("there", round, warm, flush=True)
+def is_kept():
+    if "ERRORS" in os.environ:
+        with open(os.environ["ERRORS"]) as file:
+            return "--preload-cache" in file.read()
+    for name in os.listdir(os.environ["CACHE"]):
+        if name.endswith(".json"):
+            with open(os.path.join(os.environ["CACHE"], name)) as file:
+                kept = file.read()
+            return all(f'"{module}"' in kept for module in sys.argv[1:])
+if round == "0" and not warm and "RAISES" in os.environ:
+    raise RuntimeError("before the imports")
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+if not warm:
+    sys.exit(1)
+while not is_first and not is_kept():
+    pass
 '''
 PROBE = "import os\nwith open(os.environ['IMPORTS'], 'a') as file:\n    file.write(f'{os.getpid()}\\n')\n"
 
@@ -156,11 +180,59 @@ class Warm(harness.Case):
         self.assertEqual(self.num_imports(), 1)
 
     def test_a_worker_is_as_a_fresh_one(self):
-        shown = [json.loads(self.run_warm(FACTS, module=module, arguments=("a", "--b")).stdout)
-                 for module in ("warm_probe", None)]
-        warm, fresh = shown
-        self.assertEqual((warm.pop("warm"), fresh.pop("warm")), (True, False))
-        self.assertEqual(warm, fresh)
+        warm = self.check_alike()
+        for part, name in (("status", "Threads"), ("files", "comm"), ("sys", "dont_write_bytecode")):
+            self.assertIn(name, warm[part])
+
+    def check_alike(self, *flags, **more):
+        """Checks that warm workers are as fresh ones. Returns the facts of the last warm one."""
+        runs = [self.run_warm(FACTS, *flags, module=module, arguments=("a", "--b"), **more) for module in ("warm_probe", None)]
+        ranks = [[json.loads(line.split("] ", 1)[-1] if line.startswith("[") else line) for line in sorted(done.stdout.splitlines())]
+                 for done in runs]
+        self.assertTrue(ranks[0], runs[0].text)
+        for warm, fresh in zip(*ranks):
+            self.assertEqual((warm.pop("warm"), fresh.pop("warm")), (True, False), runs[0].text)
+            self.assertEqual(warm, fresh)
+        return warm
+
+    def test_a_bound_worker_is_as_a_fresh_one(self):
+        """Each has CPUs of its own."""
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("needs 2 CPUs")
+        warm = self.check_alike("--numa-binding=exclusive", "--nproc-per-node=2", OMP_NUM_THREADS="1")
+        self.assertLess(len(warm["affinity"]), len(os.sched_getaffinity(0)))
+
+    def test_a_worker_with_limits_of_its_own_is_as_a_fresh_one(self):
+        plan = json.loads(self.ddprun("--dry-run", "--json", "--standalone", "--worker-pids=90", "true").stdout)["worker_limits"]
+        if plan["cgroup"] is None:
+            self.skipTest(plan["not_enforced"]["worker-pids"])
+        warm = self.check_alike("--worker-pids=90")
+        self.assertIn("/worker-0", warm["files"]["cgroup"])
+
+    def check_said(self, script, *words, **more):
+        """Checks that a script prints the same as a warm and as a fresh worker, with the words in it."""
+        warm, fresh = (self.run_warm("import sys\nprint('warm_probe' in sys.modules)\n" + script, module=module, **more)
+                       for module in ("warm_probe", None))
+        self.assertEqual((warm.returncode, warm.stdout.partition("\n")[0], fresh.stdout.partition("\n")[0]), (0, "True", "False"), warm.text)
+        self.assertEqual(warm.stdout.partition("\n")[2], fresh.stdout.partition("\n")[2])
+        for word in words:
+            self.assertIn(word, warm.stdout)
+
+    def test_a_profiler_sees_the_functions_of_a_warm_worker(self):
+        self.check_said("import cProfile, pstats\ndef fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\nprofile = cProfile.Profile()\n"
+                        "profile.runcall(fib, 10)\nfor (path, line, name), (_, calls, *_) in sorted(pstats.Stats(profile).stats.items()):\n"
+                        "    print(path == __file__, line, name, calls)\n", "True 4 fib 177\n")
+
+    def test_a_tracer_sees_the_lines_of_a_warm_worker(self):
+        self.check_said("import threading\nseen = []\ndef trace(frame, event, _):\n    if frame.f_code.co_filename == __file__:\n"
+                        "        seen.append((frame.f_lineno, event))\n        return trace\ndef f():\n    x = 1\n    return x\n"
+                        "threading.settrace(trace)\nsys.settrace(trace)\nf()\nthread = threading.Thread(target=f)\nthread.start()\nthread.join()\n"
+                        "sys.settrace(None)\nprint(seen)\n", "[" + ", ".join(2 * ["(9, 'call'), (10, 'line'), (11, 'line'), (11, 'return')"]) + "]\n")
+
+    def test_a_debugger_stops_in_a_warm_worker(self):
+        commands = self.write(self.folder, "commands", "p 6 * value\nc\n")
+        self.check_said(f"value = 7\nsys.stdin = open({commands!r})\nimport pdb\npdb.Pdb(stdin=sys.stdin, nosigint=True, readrc=False).set_trace()\n"
+                        "print('goes on')\n", "(Pdb) 42\n", "goes on\n")
 
     def test_a_module_s_program_is_run_as_by_python(self):
         self.write(self.folder, "program.py", FACTS)
@@ -211,11 +283,19 @@ class Warm(harness.Case):
                              ("bad_tensorflow", "tensorflow", "keras", "None")):
             self.write(self.folder, name + ".py", stand_in.format(words[0], *words))
         self.write(self.folder, "bad_debugger.py", "import sys\nsys.settrace(lambda *_: None)\n")
+        self.write(self.folder, "bad_monitor.py", "import sys, types\nif hasattr(sys, 'monitoring'):\n    sys.monitoring.use_tool_id(1, 'coverage')\n"
+                                                  "else:\n    sys.monitoring = types.SimpleNamespace(get_tool=lambda tool: 'coverage' * (tool == 1))\n")
+        self.write(self.folder, "bad_idle_loop.py", "import asyncio\nloop = asyncio.new_event_loop()\n")
+        self.write(self.folder, "bad_loop.py", "import asyncio, threading\nloop, runs = asyncio.new_event_loop(), threading.Event()\n"
+                                               "loop.call_soon(runs.set)\nthreading.Thread(target=loop.run_forever, name='my loop', daemon=True).start()\nruns.wait()\n")
         for module, says in (("nowhere.at_all", "ModuleNotFoundError"),
                              ("bad_cuda", "a module initialised CUDA"), ("bad_jax", "a module started a backend of JAX"),
                              ("bad_tensorflow", "tensorflow was imported: TensorFlow has threads"),
                              ("bad_debugger", "a debugger, profiler or coverage follows this Python"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
-                             ("bad_thread", "an imported module has threads (1)"), ("bad_fork", "an imported module started a process"),
+                             ("bad_thread", "an imported module has threads (1: Thread-1"),
+                             ("bad_monitor", "a debugger, profiler or coverage follows this Python"),
+                             ("bad_idle_loop", "an imported module holds "),
+                             ("bad_loop", "an imported module has threads (1: my loop)"), ("bad_fork", "an imported module started a process"),
                              ("bad_clone", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
@@ -255,15 +335,17 @@ class Warm(harness.Case):
         self.assertEqual(done.stderr, "[ddprun] warning: --preload: the helper was ended by SIGKILL; the workers start as ever\n")
 
     def test_a_helper_that_can_not_have_what_the_workers_had_is_given_up(self):
-        """The second round's worker waits until it has ended. Without a helper later ones are cold for the reason of its end."""
+        """Rank 0 has it import more, and rank 1 waits until it has ended. Without a helper later workers are cold for the reason of
+        its end."""
         base, cache, limited = self.scratch(), self.scratch(), cgroup.memory_cgroup_or_skip(self, 800 << 20)
         self.write(sysconfig.get_path("purelib", "posix_user", {"userbase": base}), "large.py",
                    "import os\nif 'RANK' not in os.environ:  # in the helper\n    data = b'x' * (420 << 20)\n")
-        script = HELPER + "import large\nwhile round == 1 and helper():\n    pass\nsys.exit(round != 3)\n"
-        done = self.run_warm(script, "--max-restarts=3", "--max-restart-delay=0", f"--preload-cache={cache}", module="auto",
+        script = HELPER + ("import large\nif round == 0 and os.environ['RANK'] == '0':\n    sys.exit()\n"
+                           "while round == 0 and helper():\n    pass\nsys.exit(round != 3)\n")
+        done = self.run_warm(script, "--nproc-per-node=2", "--max-restarts=3", "--max-restart-delay=0", f"--preload-cache={cache}", module="auto",
                              PYTHONUSERBASE=base, LOGLEVEL="INFO", preexec_fn=limited.enter)
         self.assertEqual((done.returncode, done.stderr.count("--preload: with large the imports have")), (0, 1), done.text)
-        self.assertIn("workers of round 4 run; 0 of 1 began warm, the others not: with large the imports have", done.stderr)
+        self.assertIn("workers of round 4 run; 0 of 2 began warm, the others not: with large the imports have", done.stderr)
         self.assertEqual(os.listdir(cache), [])  # the next job doesn't begin with it
 
     def test_functions_that_a_module_replaces_are_the_helper_s_own_all_the_same(self):
@@ -321,10 +403,10 @@ class Warm(harness.Case):
                            IMPORTS=self.imports, preexec_fn=lambda: seccomp.forbid("clone3", "unshare", error=errno.EPERM))
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "True\n", ""), done.text)
 
-    def on_spoilt_disks(self, script, flags, variables=""):
+    def on_spoilt_disks(self, script, flags, variables="", arguments=""):
         """Runs ddprun with a $DISK that is full, and with a read-only one. Returns [(a write's error, the result)]."""
         path = self.write(self.folder, "script.py", script)
-        command = f"{variables} $DDPRUN --standalone {flags} --no-python {PYTHON} -u {path}; echo exit $?; rm -f $DISK/fill; ls -A $DISK"
+        command = f"{variables} $DDPRUN --standalone {flags} --no-python {PYTHON} -u {path} {arguments}; echo exit $?; rm -f $DISK/fill; ls -A $DISK"
         return [(fails_with, self.in_small_disk(f"{spoil}; {command}", PYTHONPATH=self.folder, IMPORTS=self.imports))
                 for spoil, fails_with in (("head -c 1000000 /dev/zero >$DISK/fill 2>/dev/null", "is full|No space left on device"),
                                           ("mount -o remount,ro $DISK", "Read-only file system"))]
@@ -337,8 +419,10 @@ class Warm(harness.Case):
             self.assertNotIn("--preload", done.stderr)
 
     def test_a_list_that_can_not_be_kept_is_one_line_and_leaves_nothing(self):
-        for fails_with, done in self.on_spoilt_disks(LEARNT, "--max-restarts=2 --preload=auto --preload-cache=$DISK"):
-            self.assertRegex(done.stdout, r"\A(there \d \w+\n)*there 2 True\nexit 0\n\Z", done.stderr)
+        errors = os.path.join(self.folder, "errors")
+        for fails_with, done in self.on_spoilt_disks(LEARNT, "--nproc-per-node=2 --max-restarts=200 --max-restart-delay=0 --preload=auto "
+                                                     "--preload-cache=$DISK", f"ERRORS={errors}", f"json.tool 2>{errors} || exit; cat {errors} >&2"):
+            self.assertRegex(done.stdout, r"\A(.*there \d+ False\n)+.*there \d+ True\nexit 0\n\Z", done.stderr)
             self.assertRegex(done.stderr, rf"(?m)^\[ddprun\] warning: --preload-cache: .*({fails_with})$")
             self.assertEqual(done.stderr.count("--preload"), 1, done.stderr)
 
@@ -398,21 +482,59 @@ class Warm(harness.Case):
         self.assertIn("the file of an imported module has changed", done.stderr)
         self.assertEqual(self.num_imports(), 2)
 
+    def learn(self, cache, *modules, preload=None, flags=(), **more):
+        """Runs LEARNT. Returns for each round whether its first worker began warm."""
+        done = self.run_warm(LEARNT, "--nproc-per-node=2", "--max-restarts=200", "--max-restart-delay=0", f"--preload-cache={cache}", *flags,
+                             module="auto", arguments=modules, CACHE=cache, **more)
+        self.assertEqual(done.returncode, 0, done.text)
+        return [line.split()[-1] == "True" for line in done.stdout.splitlines()]
+
     def test_auto_imports_what_the_workers_had_and_keeps_the_list(self):
         cache = self.scratch()
-        for first in ("False", "True"):
-            done = self.run_warm(LEARNT, "--max-restarts=2", f"--preload-cache={cache}", module="auto")
-            self.assertEqual(done.returncode, 0, done.text)
-            shown = dict(line.split()[1:3] for line in done.stdout.splitlines())
-            self.assertEqual((shown["0"], shown["2"]), (first, "True"), done.text)
-        def lengthen(path):
-            with open(path, "a") as file:
-                file.write(" " * (1 << 20))
+        shown = self.learn(cache, "json.tool")
+        self.assertEqual((shown[0], shown[-1]), (False, True))
+        self.assertEqual(self.learn(cache, "json.tool"), [True])
+        name, = os.listdir(cache)
+        with open(os.path.join(cache, name), encoding="ascii") as file:
+            kept = file.read()
+        for spoil in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534),
+                      lambda path: self.write(cache, name, kept + " " * (1 << 20))):
+            os.remove(os.path.join(cache, name))
+            spoil(self.write(cache, name, kept, 0o600))
+            self.assertIs(self.learn(cache, "json.tool")[0], False)
 
-        for spoil in (lengthen, lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
-            for name in os.listdir(cache):
-                spoil(os.path.join(cache, name))
-            self.assertIn("there 0 False", self.run_warm(LEARNT, f"--preload-cache={cache}", module="auto").stdout)
+    def test_auto_learns_from_later_rounds_when_the_first_one_ends_before_its_imports(self):
+        cache = self.scratch()
+        shown = self.learn(cache, "json.tool", RAISES="1")
+        self.assertEqual((shown[0], shown[-1]), (False, True))
+        self.assertEqual(self.learn(cache, "json.tool"), [True])
+
+    def test_a_kept_list_grows_with_the_program(self):
+        cache = self.scratch()
+        self.learn(cache, "json.tool")
+        self.assertIs(self.learn(cache, "json.tool", "plistlib")[0], False)
+        self.assertEqual(self.learn(cache, "json.tool", "plistlib"), [True])
+
+    def test_a_program_that_fails_leaves_no_list(self):
+        cache = self.scratch()
+        done = self.run_warm("import json.tool\nraise RuntimeError\n", f"--preload-cache={cache}", "--max-restarts=3", "--max-restart-delay=0",
+                             module="auto")
+        self.assertEqual((done.returncode, os.listdir(cache)), (1, []), done.text)
+
+    def test_workers_that_end_at_once_have_told_what_they_had_imported(self):
+        """The later import is after a while, since a worker doesn't note each of a fast row of imports."""
+        script = ("import os, sys, time\nwarm = 'json.tool' in sys.modules\nimport json.tool\nend = time.monotonic() + 0.1\n"
+                  "while time.monotonic() < end:\n    pass\nimport plistlib\nos._exit(not warm)\n")
+        done = self.run_warm(script, "--max-restarts=30", "--max-restart-delay=0", module="auto")
+        self.assertEqual(done.returncode, 0, done.text)
+
+    def test_workers_that_make_no_step_have_told_after_ten_seconds(self):
+        script = ("import os, sys, time\nprint('json.tool' in sys.modules, flush=True)\nimport json.tool\nend = time.monotonic() + 0.1\n"
+                  "while time.monotonic() < end:\n    pass\nimport plistlib\nwhile not os.listdir(sys.argv[1]):\n    time.sleep(0.01)\nos._exit(0)\n")
+        cache = self.scratch()
+        for warm in ("False\n", "True\n"):
+            done = self.run_warm(script, f"--preload-cache={cache}", module="auto", arguments=(cache,))
+            self.assertEqual((done.returncode, done.stdout), (0, warm), done.text)
 
     def test_a_restart_while_the_helper_imports_is_cold_which_info_alone_says(self):
         """The list has only modules in Python's own folders; one of them is the user's."""
@@ -495,6 +617,33 @@ class Warm(harness.Case):
                   "    with open(os.environ['IMPORTS']) as file:\n        os.kill(int(file.read()), signal.SIGKILL)\nsys.exit(round != '2')\n")
         done = self.check_second_round_is_cold(script)
         self.assertIn("the helper was ended by SIGKILL", done.stderr)
+
+    def test_a_helper_that_replaces_another_has_its_list(self):
+        script = HELPER + ("warm, killed = 'json.tool' in sys.modules, os.path.exists(os.environ['IMPORTS'])\nprint(warm, flush=True)\n"
+                           "import json.tool\nif warm and not killed:\n    open(os.environ['IMPORTS'], 'w').close()\n"
+                           "    os.kill(helper(), signal.SIGKILL)\nsys.exit(not (warm and killed))\n")
+        done = self.run_warm(script, "--max-restarts=200", "--max-restart-delay=0", module="auto")
+        self.assertEqual(done.returncode, 0, done.text)
+        shown = done.stdout.split()
+        self.assertEqual(shown[shown.index("True"):], ["True", "False", "True"])
+
+    def test_a_helper_that_replaces_another_works_a_third_of_the_time_beside_workers(self):
+        self.write(self.folder, "spins.py", "import time\nend = time.monotonic() + 0.3\nwhile time.monotonic() < end:\n    pass\nended = time.monotonic()\n")
+        self.write(self.folder, "follows.py", "import os, spins, time\nwith open(os.environ['IMPORTS'], 'a') as file:\n"
+                                              "    print(time.monotonic() - spins.ended, file=file, flush=True)\n")
+        script = HELPER + ("if round == 0:\n    os.kill(helper(), signal.SIGKILL)\n    sys.exit(1)\n"
+                           "while open(os.environ['IMPORTS']).read().count('\\n') < 2:\n    pass\n")
+        done = self.run_warm(script, "--max-restarts=1", "--max-restart-delay=0", module="spins,follows")
+        self.assertEqual(done.returncode, 0, done.text)
+        with open(self.imports, encoding="ascii") as file:
+            self.assertGreater(float(file.read().split()[1]), 0.6)
+
+    def test_a_round_that_waits_for_a_helper_makes_it_hurry(self):
+        """The second round is cold, the third one waits."""
+        self.write(self.folder, "spins.py", "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end:\n    pass\n")
+        script = HELPER + ("print('spins' in sys.modules, flush=True)\nif round == 0:\n    os.kill(helper(), signal.SIGKILL)\nsys.exit(round != 2)\n")
+        done = self.run_warm(script, "--max-restarts=2", "--max-restart-delay=0", "--preload-timeout=5", module="spins,json")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["True", "False", "True"]), done.text)
 
     def test_nothing_is_left_when_it_ends_or_is_killed(self):
         script = "import sys, time\nprint('runs', flush=True)\ntime.sleep(600)\n"

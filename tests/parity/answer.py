@@ -59,6 +59,7 @@ class Answer:
 
     def __init__(self, case, launcher):
         self.folder = os.path.realpath(tempfile.mkdtemp(prefix="parity-"))
+        self.are_warm = []  # for each worker: whether it began with imported modules (docs/warm.md)
         try:
             prepare(self.folder)
             self.ports = free_ports(2)
@@ -140,6 +141,7 @@ class Answer:
             if os.path.join(self.folder, "tmp") in worker["environment"].get("TORCHELASTIC_ERROR_FILE", ""):
                 kept["TORCHELASTIC_ERROR_FILE"] = "<temporary>"
             worker["environment"] = dict(sorted(kept.items()))
+            self.are_warm.append(worker.pop("is_warm", False))  # torchrun has no such workers
             worker["argv"] = [self.mask(word) for word in worker["argv"]]
             worker["python"] = self.mask(worker["python"])
             found[name[:-len(".json")]] = worker

@@ -76,6 +76,9 @@ class Parity(unittest.TestCase):
         if case.pending:
             self.skipTest(f"ddprun has no {case.pending} yet")
         run = answer.Answer(case, [DDPRUN, *self.flags])
+        if self.flags and "the workers run no Python script" not in run.console:
+            is_warm = case.name != "package"  # a folder is no source text
+            self.assertNotIn(not is_warm, run.are_warm, run.console)
         found = differences(without_ids(recorded(case)), without_ids(run.result))
         meant = {**cases.EVERYWHERE, **case.differs}
         unlisted = {where: what for where, what in found.items() if where not in meant}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The program of the parity cases. It prints its rank on both streams, and leaves its arguments and environment in
 # $PARITY_OUT. Then it does what its first argument says.
+import gc
 import json
 import os
 import signal
@@ -17,7 +18,8 @@ def report():
     with open(path + "~", "w") as f:
         json.dump({"argv": sys.argv, "name": __name__, "python": sys.executable,
                    "write_through": sys.stdout.write_through,
-                   "own_session": os.getsid(0) == os.getpid(), "environment": dict(os.environ)}, f)
+                   "own_session": os.getsid(0) == os.getpid(), "is_warm": gc.get_freeze_count() > 0,
+                   "environment": dict(os.environ)}, f)
     os.rename(path + "~", path)
 
 

@@ -91,6 +91,9 @@ class GpuCheck(unittest.TestCase):
             {"name": "step.mlp_torch_1", "outcome": "ok", "figures": [{"step_ms": 2.5}]},
             {"name": "one.bandwidth", "outcome": "ok", "figures": [
                 {"bytes": 8, "op": "sum", "ranks": 2, "ours_us": 9, "nccl_us": 8}, {"bytes": 1 << 28, "op": "average", "ranks": 2, "ours_us": 70, "nccl_us": 77}]},
+            {"name": "one.train", "outcome": "ok", "figures": [{"test_accuracy": 0.9, "data_share": 0.034}]},
+            {"name": "one.train_bf16_loader", "outcome": "ok", "figures": [{"test_accuracy": 0.9}]},
+            {"name": "one.graph", "outcome": "ok", "figures": [{"all_reduces": 16, "bytes": 16384, "eager_us": 300, "replayed_us": 150}]},
             {"name": "step.resnet18_ours_1", "outcome": "status 1", "figures": [{"step_ms": 77.125}]}]}
         with open(os.path.join(self.folder, "results.json"), "w", encoding="utf-8") as f:
             json.dump(found, f)
@@ -102,7 +105,8 @@ class GpuCheck(unittest.TestCase):
         row = text.partition("<!--begin:gpu-step-->")[2].partition("<!--end:gpu-step-->")[0]
         self.assertIn("| MLP of 25 MiB (ms) | 1.25 (1.25–1.25) | 2.5 (2 ×) | ≤ 0.75 × PyTorch: reached |", row)
         self.assertIn(f"\n2030-01-02, {mark}.\n", row)
-        for line in ("| 8 B, sum, 2 GPUs (µs) | 9 (9–9) | 8 (0.889 ×) |", "| 256 MiB, average, 2 GPUs (µs) | 70 (70–70) | 77 (1.1 ×) |"):
+        for line in ("| 8 B, sum, 2 GPUs (µs) | 9 (9–9) | 8 (0.889 ×) |", "| 256 MiB, average, 2 GPUs (µs) | 70 (70–70) | 77 (1.1 ×) |",
+                     "| float32 (%) | 3.4 (3.4–3.4) | ≤ 5: reached |", "| 16 all-reduces of 16 KiB (µs) | 150 (150–150) | 300 (2 ×) |"):
             self.assertIn(line, text)
         self.assertNotIn("77.1", row)  # a step that failed has no figure
         adamw = text.partition("<!--begin:gpu-adamw-->")[2].partition("<!--end:gpu-adamw-->")[0]

@@ -37,10 +37,13 @@ class Guards(unittest.TestCase):
         self.write("common/new.cc", GOOD)
         self.write("build/tidy/compile_commands.json", json.dumps(
             [{"directory": self.root, "file": f"{self.root}/common/{name}.cc",
-              "command": f"c++ -std=c++20 -o x.dir/{name}.o -c {self.root}/common/{name}.cc"} for name in ("old", "new")]))
+              "command": f"c++ -std=c++20 -I{self.root} -o x.dir/{name}.o -c {self.root}/common/{name}.cc"} for name in ("old", "new")]))
         self.git("init", "--quiet", "--initial-branch=main")
+        self.commit()
+
+    def commit(self):
         self.git("add", "common")
-        self.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "-m", "base")
+        self.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "-m", "change")
 
     def git(self, *arguments):
         subprocess.run(["git", *arguments], cwd=self.root, check=True)
@@ -75,6 +78,27 @@ class Guards(unittest.TestCase):
             self.assertEqual(status, 1, said)
             self.assertRegex(said, r"old\.cc:6:[^\0]*new\.cc:6:|new\.cc:6:[^\0]*old\.cc:6:")
             self.assertIn(f"2 of 2 sources in {runs} runs", said)
+
+    def test_a_changed_header_without_a_source_is_read_in_one_that_includes_it(self):
+        self.write("common/new.cc", '#include "common/some.h"\n' + GOOD)
+        self.write("common/some.h", '#include "common/only.h"\n')
+        self.write("common/only.h", "inline int f() { return 1; }\n")
+        self.commit()
+        self.git("checkout", "--quiet", "-b", "change")
+        self.write("common/only.h", USED_AFTER_MOVE.replace("std::string bad", "inline std::string bad"))
+        self.commit()
+        status, said = self.run_script("scripts/tidy.py")
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, r"common/only\.h:6:\d+: error: 'text' used after it was moved")
+        self.assertIn("tidy: 1 of 2 sources in 1 runs, 1 with findings", said)
+
+    def test_a_clone_without_the_commit_before_the_change_has_all_sources_read(self):
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=self.root, check=True, capture_output=True, text=True).stdout
+        self.write(".git/shallow", head)  # as a clone of depth 1 has it
+        status, said = self.run_script("scripts/tidy.py")
+        self.assertEqual(status, 1, said)
+        self.assertIn("tidy: this clone doesn't have the commit before the change, so all sources are read\n", said)
+        self.assertIn("tidy: 2 of 2 sources in 1 runs, 1 with findings", said)
 
     def test_sources_that_cannot_be_read_as_one_are_read_each_by_itself(self):
         self.write("common/old.cc", GOOD)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests that `cmake --install` installs everything that a job needs. The installed ddprun runs a job."""
+import glob
 import json
 import os
 import re
@@ -16,6 +17,7 @@ PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "m
            "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun",
            "fish/vendor_completions.d/ddprun.fish", "bash-completion/completions/ddprunctl",
            "zsh/site-functions/_ddprun-agent", "fish/vendor_completions.d/ddprund.fish", "doc/ddprun/configs/job.toml")
+SOURCE_OF_THE_SDK = ("../worker_sdk/", "../examples", "../apps/", "../cmake/")
 
 
 def named_pages_are_there(prefix):
@@ -33,6 +35,21 @@ def named_pages_are_there(prefix):
     missing = [name for name in sorted(named) if not os.path.exists(os.path.join(place, name))]
     print("missing:", missing)
     return len(named) > 10 and not missing
+
+
+def links_lead_somewhere(place):
+    """Returns whether each link of the user pages in `place` leads to a file there. The SDK's pages link its source, which
+    only a clone has."""
+    dead = []
+    for page in sorted(glob.glob(os.path.join(place, "docs/*.md"))):
+        with open(page, encoding="utf-8") as f:
+            prose = re.sub(r"^```.*?^```", "", f.read(), flags=re.S | re.M)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
+            if "://" not in target and not target.startswith(SOURCE_OF_THE_SDK):
+                if not os.path.exists(os.path.join(place, "docs", target)):
+                    dead.append(f"{os.path.basename(page)}: {target}")
+    print("dead links:", dead)
+    return not dead
 
 
 def main():
@@ -53,6 +70,7 @@ def main():
         if os.path.isdir(os.path.join(os.path.dirname(BIN), "share")):  # builds with sanitizers have no such folder
             ran = ran and all(os.path.getsize(os.path.join(prefix, "share", name)) > 0 for name in PRINTED)
             ran = ran and named_pages_are_there(prefix)
+        ran = ran and links_lead_somewhere(os.path.join(prefix, "share/doc/ddprun"))
         with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
             ran = ran and f"ExecStart={prefix}/bin/ddprund " in unit.read()
         with open(os.path.join(prefix, "share/ddprun/grafana/ddprun.json"), encoding="utf-8") as dashboard:

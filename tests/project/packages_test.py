@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the Debian packages (docs/packages.md): cpack makes them, lintian checks them. They are installed, run and
-removed in a throw-away copy of this machine's file system, an overlay in a mount name space.
+"""Tests the Debian packages and the RPM (docs/packages.md): cpack and rpmbuild make them, lintian checks Debian's. They
+are installed, run and removed in a throw-away copy of this machine's file system, an overlay in a mount name space.
 
     packages_test.py [FOLDER]      the packages there, for this release of Debian (scripts/debian_packages.sh --check)
 """
@@ -46,7 +46,37 @@ echo '# an earlier comment' >>/earlier/etc/ddprun/ddprun.toml
 touch /earlier/usr/share/doc/ddprun/docs/earlier.md
 dpkg-deb -Znone -b /earlier /earlier.deb >/dev/null
 """
-# $1: a folder of the test's, $2: the packages' folder, $3: the source, $4: the script for the new root.
+# The directory /run/systemd/system stands for a running systemd. A fake systemctl keeps its arguments.
+FAKE_MANAGER = """
+mkdir -p /run/systemd/system
+mv /usr/bin/systemctl /usr/bin/systemctl.real
+cat >/usr/bin/systemctl <<'END'
+#!/bin/sh
+echo "systemctl $*" >>/asked
+# Links are really removed; whom one may ask over the bus isn't here.
+for word; do case $word in disable) SYSTEMD_OFFLINE=1 exec systemctl.real "$@" ;; esac; done
+END
+cat >/usr/bin/deb-systemd-invoke <<'END'
+#!/bin/sh
+echo "deb-systemd-invoke $*" >>/asked
+END
+chmod 755 /usr/bin/systemctl /usr/bin/deb-systemd-invoke
+links() { find /etc/systemd/system -name 'ddprun*'; }
+step() { sed "s/^/$1: /" /asked; : >/asked; }
+enable() { SYSTEMD_OFFLINE=1 systemctl.real --quiet enable ddprund.socket ddprund.service ddprun-agent@alice.service; }
+"""
+# serve JOB: a ddprund at $at, with its unit's StateDirectory=, and a job of it.
+SERVE = """
+mkdir -p -m 700 /var/lib/private /var/lib/private/ddprun
+serve() {
+  ddprund --listen=$at --state-dir=/var/lib/private/ddprun 2>/dev/null &
+  daemon=$!
+  trap 'kill $daemon' EXIT
+  ddprun --rdzv_endpoint=$at --rdzv_conf=is_host=0 --rdzv_id="$1" --no-python true 2>/dev/null
+}
+end() { trap - EXIT; kill $daemon; wait $daemon || true; }
+"""
+# $1: a folder of the test's, $2: the packages' folder, $3: the source, $4: the script for the new root, $5: deb or rpm.
 IN_OVERLAY = """set -e
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
@@ -56,13 +86,22 @@ mount --rbind /dev "$1/root/dev"
 rm -f "$1/root/var/lib/man-db/auto-update"  # an index of all manual pages takes half of the test's time
 mkdir -p "$1/root/packages" "$1/root$3"
 mount --bind "$3" "$1/root$3"  # a mount of its own in a root of debootstrap's
-cp "$2"/*.deb "$1/root/packages"
+cp "$2"/*."$5" "$1/root/packages"
 exec chroot "$1/root" sh -ec "$4"
 """
 
 
 def run(argv, **more):
     return subprocess.run(argv, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT, **more)
+
+
+def by_step(said):
+    """Returns the lines "step: what" of a script, as step → [what, …]."""
+    asked = {}
+    for line in said.splitlines():
+        step, _, what = line.partition(": ")
+        asked.setdefault(step, []).append(what)
+    return asked
 
 
 class Packages(unittest.TestCase):
@@ -92,11 +131,11 @@ class Packages(unittest.TestCase):
         found, = (each for each in self.packages if each.startswith(name + "_"))
         return os.path.join(self.folder, found)
 
-    def in_overlay(self, script):
-        """Runs `script` as root in a copy of this file system. Returns its output."""
+    def in_overlay(self, script, kind="deb", folder=None):
+        """Runs `script` as root in a copy of this file system, with the packages in its /packages. Returns its output."""
         place = files.scratch(self)
-        done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, self.folder, SOURCE, script],
-                   stdin=subprocess.DEVNULL)
+        done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, folder or self.folder, SOURCE,
+                    script, kind], stdin=subprocess.DEVNULL)
         if done.returncode == 77 or "unshare:" in done.stdout:
             self.skipTest(f"no overlay in a mount name space: {done.stdout.strip()}")
         self.assertEqual(done.returncode, 0, done.stdout)
@@ -142,7 +181,8 @@ class Packages(unittest.TestCase):
             done
             DDPRUN_BIN_DIR= PYTHONPATH={SOURCE}/tests/project python3 -B -c '
 import install_test
-assert install_test.named_pages_are_there("/usr")'
+assert install_test.named_pages_are_there("/usr")
+assert install_test.links_lead_somewhere("/usr/share/doc/ddprun")'
             ddprun --standalone --nproc_per_node=2 --no-python sh -c 'echo worker' 2>/dev/null
             echo "daemon: $(ddprund --version)"
             echo "units: $(grep -h ^ExecStart= /usr/lib/systemd/system/ddprund.service)"
@@ -150,21 +190,15 @@ assert install_test.named_pages_are_there("/usr")'
             systemd-analyze verify --man=no /usr/lib/systemd/system/ddprund.service /usr/lib/systemd/system/ddprund.socket 2>&1 |
               grep ddprund || true
             echo 'max_restarts = 3' >>/etc/ddprun/ddprun.toml
-            # As the unit's StateDirectory= is.
-            mkdir -p -m 700 /var/lib/private /var/lib/private/ddprun
-            serve() {{
-              ddprund --listen={at} --state-dir=/var/lib/private/ddprun 2>/dev/null &
-              daemon=$!
-              trap 'kill $daemon' EXIT
-              ddprun --rdzv_endpoint={at} --rdzv_conf=is_host=0 --rdzv_id="$1" --no-python true 2>/dev/null
-            }}
-            end() {{ trap - EXIT; kill $daemon; wait $daemon || true; }}
+            at={at}
+            {SERVE}
             serve first
             end
             apt-get install -qq -y --no-install-recommends -o DPkg::Options::=--force-confdef \
               -o DPkg::Options::=--force-confold /packages/ddprun_*.deb >/dev/null
             echo "kept: $(tail -n 1 /etc/ddprun/ddprun.toml)"
             test ! -e /usr/share/doc/ddprun/docs/earlier.md || echo "left: earlier.md"
+            python3 -m compileall -q /usr/share/ddprun/python  # as root does who imports each module
             serve second
             ddprunctl jobs --rdzv-endpoint={at} | sed 's/^/jobs: /'
             end
@@ -191,28 +225,13 @@ assert install_test.named_pages_are_there("/usr")'
         self.assertNotIn("ddprund.socket:", said)
 
     def test_a_service_manager_is_asked_for_what_an_update_and_a_removal_need_and_no_more(self):
-        """The directory /run/systemd/system stands for a running systemd. A fake systemctl keeps its arguments."""
         said = self.in_overlay("""
             apt-get satisfy -qq -y --no-install-recommends "$(dpkg-deb --field /packages/ddprun_*.deb Depends)" >/dev/null
-            mkdir -p /run/systemd/system
-            mv /usr/bin/systemctl /usr/bin/systemctl.real
-            cat >/usr/bin/systemctl <<'END'
-#!/bin/sh
-echo "systemctl $*" >>/asked
-# Links are really removed; whom one may ask over the bus isn't here.
-for word; do case $word in disable) SYSTEMD_OFFLINE=1 exec systemctl.real "$@" ;; esac; done
-END
-            cat >/usr/bin/deb-systemd-invoke <<'END'
-#!/bin/sh
-echo "deb-systemd-invoke $*" >>/asked
-END
-            chmod 755 /usr/bin/systemctl /usr/bin/deb-systemd-invoke
-            links() { find /etc/systemd/system -name 'ddprun*'; }
-            step() { sed "s/^/$1: /" /asked; : >/asked; }
+            """ + FAKE_MANAGER + """
             dpkg --install /packages/ddprun_*.deb >/dev/null
             step installed
             links | sed 's/^/enabled by itself: /'
-            SYSTEMD_OFFLINE=1 systemctl.real --quiet enable ddprund.socket ddprund.service ddprun-agent@alice.service
+            enable
             echo "enabled: $(links | wc -l)"
             dpkg --install /packages/ddprun_*.deb >/dev/null
             step updated
@@ -221,10 +240,7 @@ END
             step removed
             links | sed 's/^/left: /'
         """)
-        asked = {}
-        for line in said.splitlines():
-            step, _, what = line.partition(": ")
-            asked.setdefault(step, []).append(what)
+        asked = by_step(said)
         self.assertEqual(asked["installed"], ["systemctl daemon-reload"], said)
         # An update restarts no agent, because agents run jobs.
         self.assertEqual(sorted(set(asked["updated"])),
@@ -238,6 +254,78 @@ END
         self.assertEqual(asked["enabled"], ["3", "3"], said)
         self.assertNotIn("enabled by itself", asked)
         self.assertNotIn("left", asked)
+
+    def build_rpm(self, stage, version, into):
+        folder = files.scratch(self)
+        done = run(["rpmbuild", "-bb", "--quiet", os.path.join(SOURCE, "packaging/ddprun.spec"), "--define", f"ddprun_version {version}",
+                    "--define", f"ddprun_tree {stage}", "--define", f"ddprun_license {os.path.abspath(SOURCE)}/LICENSE",
+                    "--define", f"_topdir {folder}", "--define", f"_rpmdir {into}", "--define", "_build_name_fmt %{VERSION}.rpm",
+                    "--define", "_binary_payload w1.gzdio"])
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    @unittest.skipIf(FOLDER, "packages of Debian are tried")
+    @unittest.skipUnless(shutil.which("rpmbuild"), "no rpmbuild (scripts/setup.sh full)")
+    def test_an_rpm_installed_run_updated_and_removed(self):
+        folder = files.scratch(self)
+        stage = os.path.join(folder, "stage")
+        done = run(["cmake", "--install", BUILD, "--strip", "--component", "Unspecified", "--prefix", "/usr"],
+                   env={**os.environ, "DESTDIR": stage})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        page = "/usr/share/doc/ddprun/docs/earlier.md"
+        files.write(stage, page[1:], "")
+        self.build_rpm(stage, "1.0", folder)
+        os.unlink(stage + page)
+        self.build_rpm(stage, "2.0", folder)
+        said = self.in_overlay(f"""
+            {FAKE_MANAGER}
+            at=127.0.0.1:{free_port()}
+            cd /
+            files() {{ find /etc /usr /var -xdev -not -path '/var/lib/rpm*' | sort >"/$1"; }}
+            # Systems with RPM have the first one. Another package has a file in the second.
+            mkdir -p /usr/share/licenses /usr/share/fish/vendor_completions.d
+            touch /usr/share/fish/vendor_completions.d/other
+            files before
+            rpm -i --nodeps /packages/1.0.rpm
+            step installed
+            links | sed 's/^/enabled by itself: /'
+            test -e {page} || echo "missing: {page}"
+            test -e /usr/share/licenses/ddprun/LICENSE || echo "missing: LICENSE"
+            enable
+            python3 -m compileall -q /usr/share/ddprun/python
+            echo 'max_restarts = 3' >>/etc/ddprun/ddprun.toml
+            {SERVE}
+            serve first
+            end
+            rpm -U --nodeps /packages/2.0.rpm
+            step updated
+            echo "enabled: $(links | wc -l)"
+            echo "kept: $(tail -n 1 /etc/ddprun/ddprun.toml)"
+            test ! -e {page} || echo "left: {page}"
+            serve second
+            ddprunctl jobs --rdzv-endpoint=$at | sed 's/^/jobs: /'
+            end
+            python3 -m compileall -q /usr/share/ddprun/python
+            rpm -e ddprun
+            step removed
+            links | sed 's/^/enabled: /'
+            files after
+            comm -3 /before /after | sed 's/^\t*/changed: /'
+        """, "rpm", folder)
+        asked = by_step(said)
+        self.assertEqual(asked["installed"], ["systemctl daemon-reload"], said)
+        # An update restarts no agent, because agents run jobs.
+        self.assertEqual(asked["updated"], ["systemctl daemon-reload", "systemctl try-restart ddprund.service", "systemctl daemon-reload"],
+                         said)
+        self.assertEqual(asked["removed"], ["systemctl stop ddprund.socket ddprund.service ddprun-agent@*.service",
+                                            "systemctl --quiet disable ddprund.socket ddprund.service ddprun-agent@.service",
+                                            "systemctl daemon-reload"], said)
+        self.assertEqual(asked["enabled"], ["3"], said)
+        self.assertEqual(asked["kept"], ["max_restarts = 3"], said)
+        self.assertRegex(said, r"jobs: first +ended")
+        self.assertRegex(said, r"jobs: second +ended")
+        self.assertFalse({"enabled by itself", "missing", "left"} & set(asked), said)
+        left = [name for name in asked["changed"] if not name.startswith("/var/lib/private/ddprun/")]
+        self.assertEqual(left, ["/etc/ddprun", "/etc/ddprun/ddprun.toml.rpmsave", "/var/lib/private/ddprun"], said)
 
     def test_a_program_is_built_with_the_sdk(self):
         said = self.in_overlay(f"""

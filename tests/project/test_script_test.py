@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests scripts/test.sh: it installs only what its parts need. Fakes replace the setup and the runs."""
+"""Tests scripts/test.sh and torch_versions.sh: what they install, run and report. Fakes replace the setup and the runs."""
 import json
 import os
 import re
@@ -14,6 +14,7 @@ import unittest
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
+NIGHTLY = ("soak.sh", "wheel_check.sh", "debian_packages.sh", "image_check.sh", "release_check.sh", "torch_versions.sh")
 
 
 class TestScriptTest(unittest.TestCase):
@@ -26,7 +27,7 @@ class TestScriptTest(unittest.TestCase):
         for name in ("test.sh", "test_behind.sh"):
             shutil.copy(os.path.join(SOURCE, "scripts", name), self.scripts)
         for name in ("setup.sh", "check_arrows.py", "check_english.py", "check_hidden_names.py", "check_skips.py",
-                     "check_test_names.py", "format.sh", "fuzz.sh"):
+                     "check_test_names.py", "format.sh", "fuzz.sh", *NIGHTLY):
             path = os.path.join(self.scripts, name)
             with open(path, "w") as f:
                 f.write(f'#!/bin/sh\necho "{name} $*"\n')
@@ -72,14 +73,40 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
+    def test_deepspeed_without_its_header_fails_the_versions_of_pytorch(self):
+        """A python3 stands in that installs nothing and whose tests pass: it has no Python.h."""
+        shutil.copy(os.path.join(SOURCE, "scripts/torch_versions.sh"), self.scripts)
+        python = """folder=$3
+[ "$1 $2" = "-m venv" ] || { case "$*" in *'"Python.h"'*) exit 1 ;; *metadata*) echo 7 ;; esac; exit 0; }
+mkdir -p "$folder/bin"
+cp "$0" "$folder/bin/python"
+"""
+        environment = self.with_tools(python3=python, ddprun="exit 0", ddprund="exit 0")
+        environment["DDPRUN_BIN_DIR"] = os.path.join(self.scripts, "tools")
+        done = subprocess.run([os.path.join(self.scripts, "torch_versions.sh"), "2.15.0", "deepspeed"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        self.assertIn("| passed | passed | passed | passed | passed |", done.stdout)
+        self.assertIn("\nDeepSpeed 7 with PyTorch 2.15.0: failed (no Python.h, ", done.stdout)
+        self.assertEqual(done.returncode, 1)
+
     def test_the_demo_comes_before_anything_is_installed_in_a_new_clone(self):
         status, output = self.in_a_new_clone("0.9612", "echo ddprund 1")
         self.assertEqual(status, 0, output)
         self.assertLess(output.index("ddprund 1"), output.index("setup.sh"))
         self.assertIn("test: all passed: demo ", output)
 
+    def test_a_demo_that_is_not_run_is_told_and_not_counted_as_passed(self):
+        os.makedirs(os.path.join(self.scripts, "../build/release"))
+        with open(os.path.join(self.scripts, "../build/release/CMakeCache.txt"), "w", encoding="utf-8"):
+            pass
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--only=demo,checks"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        said = r"\ntest: not run: demo: build/release is there, so this clone isn't new\ntest: all passed: checks \d+s \(\d+ s\)\n$"
+        self.assertRegex(done.stdout, said)
+
     def test_a_demo_that_learns_too_little_or_leaves_no_daemon_fails(self):
-        for accuracy, ddprund, said in (("0.9412", "exit 0", "demo: test accuracy '0.9412', not 0.95"),
+        for accuracy, ddprund, said in (("0.9596", "exit 0", "demo: test accuracy '0.9596', not 0.96"),
                                         ("0.9712", "exit 1", "demo: there is no ddprund")):
             status, output = self.in_a_new_clone(accuracy, ddprund)
             self.assertEqual(status, 1, output)
@@ -128,6 +155,22 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertRegex(done.stdout, r"\n100% tests passed, 0 tests failed out of 3\ntest: asan: the build failed: " + said +
                                       r"test: FAILED: asan; passed: release \d+s tsan \d+s fuzz \d+s \(\d+ s\)\n$")
 
+    def test_a_build_without_the_loaders_of_cuda_and_nccl_fails_ci_only(self):
+        tools = self.with_tools(cmake="echo '--   CUDA, NCCL   off (headers not found …)'", ctest="echo '100% tests passed, 0 tests failed out of 3'")
+        why = "test: release: built without CUDA and NCCL: there is no cuda_runtime_api.h or no nccl.h\ntest: FAILED: release"
+        for level, said in ((["--ci"], why), (["--nightly"], why), ([], "test: all passed: release ")):
+            with self.subTest(level):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level, "--only=release"], text=True, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+                self.assertIn(said, done.stdout)
+
+    def test_the_release_part_builds_the_programs_of_the_gpu_check(self):
+        tools = self.with_tools(cmake='echo "cmake $*"', ctest="exit 0")
+        subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--only=release"], timeout=120, env=tools,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        with open(os.path.join(self.scripts, "../build/test-release.log"), encoding="utf-8") as f:
+            self.assertRegex(f.read(), r"cmake --preset release .*-DDDPRUN_BUILD_BENCH=ON\ncmake --build build/release .* gpu_programs\n")
+
     def test_each_level_leaves_out_what_another_one_has(self):
         tools = self.with_tools(cmake="exit 0", ctest='echo "ctest $*"')
         for level, left_out in (([], "nightly|torch"), (["--ci", "--only=release"], "nightly"),
@@ -136,6 +179,46 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                 done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level], text=True, timeout=120,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
                 self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
+
+    def test_soak_and_packages_are_parts_of_each_night_and_of_no_other_run(self):
+        for name in (script.removesuffix(".sh") for script in NIGHTLY):
+            path = os.path.join(self.scripts, name + ".sh")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(f'#!/bin/sh\necho "{name} $*"\n[ {name} != image_check ]\n')
+            os.chmod(path, 0o755)
+        run = [os.path.join(self.scripts, "test.sh"), "--only=soak,packages"]
+        done = subprocess.run([*run, "--nightly"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("\nsoak \n", done.stdout)
+        self.assertIn("wheel_check \ndebian_packages --check\nimage_check \nrelease_check \ntorch_versions \n", done.stdout)
+        said = (r"\ntest: soak +\d+ core-seconds, +\d+ s\ntest: packages +\d+ core-seconds, +\d+ s\n"
+                r"test: packages: image_check.sh failed\ntest: FAILED: packages; passed: soak \d+s")
+        self.assertRegex(done.stdout, said)
+        done = subprocess.run([*run, "--ci"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 2, done.stdout)
+
+    def test_each_night_readmes_line_runs_in_a_new_clone(self):
+        tools = self.with_tools(cmake="exit 0", ctest='echo "$PWD: ctest $*, ${DDPRUN_NIGHTLY:-by day}"; exit $STATUS')
+        root = os.path.realpath(os.path.join(self.scripts, ".."))
+        for command in (("init", "--quiet"), ("add", "scripts"),
+                        ("-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "--message=base")):
+            subprocess.run(["git", *command], cwd=root, check=True, timeout=60)
+        for status in (0, 1):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--nightly", "--only=clone"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "STATUS": str(status)})
+            self.assertEqual(done.returncode, status, done.stdout)
+            self.assertRegex(done.stdout, rf"\n{re.escape(root)}/build/clone: ctest .* -LE nightly\|torch, by day\n")
+
+    def test_each_night_clang_tidy_reads_all_sources_those_with_libtorch_too(self):
+        path = os.path.join(self.scripts, "tidy.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write('#!/bin/sh\necho "tidy.py $*"\n')
+        os.chmod(path, 0o755)
+        tools = self.with_tools(cmake='echo "$*" >&2')
+        for level, torch, arguments in (("--ci", "OFF", ""), ("--nightly", "ON", "--all --alone")):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), level, "--only=tidy"], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+            self.assertRegex(done.stdout, rf"-DDDPRUN_WITH_TORCH={torch} .*\ntidy\.py {arguments}\n")
 
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
@@ -168,6 +251,18 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertTrue(commands)
         self.assertEqual([each["file"] for each in commands if " -Werror " not in each["command"]], [])
 
+    def test_the_soak_gives_each_run_of_all_tests_twenty_minutes(self):
+        shutil.copy(os.path.join(SOURCE, "scripts/soak.sh"), self.scripts)
+        os.makedirs(os.path.join(self.scripts, "../build/release"))
+        limit = os.path.join(self.scripts, "limit")
+        tools = self.with_tools(timeout=f"echo $2 >{limit}")
+        for scale in (50, 100, 1000):
+            done = subprocess.run([os.path.join(self.scripts, "soak.sh"), "--only", "repeat", "--scale", str(scale)], text=True, timeout=60,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+            num_runs = int(re.search(r"without LibTorch, (\d+) times", done.stdout)[1])
+            with open(limit, encoding="utf-8") as f:
+                self.assertEqual(int(f.read()), 1200 * num_runs)
+
     def failing_at_first(self, names, preset="asan"):
         """Returns a fake ctest whose first run fails these tests, and whose second run passes."""
         log = os.path.join(self.scripts, f"../build/{preset}/Testing/Temporary/LastTestsFailed.log")
@@ -197,6 +292,22 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
         self.assertEqual(status, 1, output)
         self.assertIn("test: asan: a skip is not allowed: a: no root;\ntest: FAILED: asan;", output)
+
+    def test_a_test_that_fails_and_is_skipped_at_its_second_try_fails_the_run(self):
+        shutil.copy(os.path.join(SOURCE, "scripts/check_skips.py"), self.scripts)
+        build = os.path.join(self.scripts, "../build/asan")
+        os.makedirs(os.path.join(self.scripts, "../tests"))
+        os.makedirs(build)
+        for path, text in (("../tests/allowed_skips.txt", ""),
+                           ("first", '<testsuite><testcase name="a" status="fail"><failure/></testcase></testsuite>'),
+                           ("second", '<testsuite><testcase name="a" status="notrun"><skipped/></testcase></testsuite>')):
+            with open(os.path.join(self.scripts, path), "w", encoding="utf-8") as f:
+                f.write(text)
+        status, output = self.run_asan(ctest=f"""results() {{ while [ "$1" != --output-junit ]; do shift; done; echo '{build}/'"$2"; }}
+case "$*" in *--rerun-failed*) cp '{self.scripts}/second' "$(results "$@")"; exit 0 ;; esac
+cp '{self.scripts}/first' "$(results "$@")"; exit 8""")
+        self.assertEqual(status, 1, output)
+        self.assertIn("test: asan: a skip is not allowed: a: no reason given;\ntest: FAILED: asan;", output)
 
     def test_a_part_over_its_budget_of_core_seconds_fails(self):
         spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"

@@ -6,6 +6,7 @@
 """
 import importlib.util
 import os
+import shutil
 import socket
 import ssl
 import struct
@@ -149,31 +150,64 @@ class Wheel(unittest.TestCase):
         self.run_command(self.bin("ddprunctl"), "make-certs", "certs", "127.0.0.1")
         port = free_port()
         daemon = subprocess.Popen([self.bin("ddprund"), "--listen=127.0.0.1:%d" % port, "--tls-cert=certs/server.pem",
-                                   "--tls-key=certs/server.key"], cwd=self.folder, env=self.environment)
-        self.addCleanup(daemon.wait)
+                                   "--tls-key=certs/server.key"], cwd=self.folder, env=self.environment,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(daemon.communicate)
         self.addCleanup(daemon.terminate)
-        there = ["--rdzv_endpoint=127.0.0.1:%d" % port, "--rdzv_conf=is_host=0", "--tls-ca=certs/ca.pem"]
-        said = self.run_command(self.bin("ddprun"), *there, "--nproc_per_node=2", "sh", "-c", "echo worker $RANK", status=None)
-        if WHEEL and "sock_diag(7)" in said:
-            self.skipTest("qemu-user has no sock_diag(7)")
-        self.assertIn("worker 1", said)
+        self.assertIn("127.0.0.1", daemon.stdout.readline())  # it listens
+        self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
         context = ssl.create_default_context(cafile=os.path.join(self.folder, "certs/ca.pem"))
         with urllib.request.urlopen("https://127.0.0.1:%d/" % port, context=context, timeout=30) as page:
             self.assertIn(b"<title>ddprun", page.read())
-        self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
+        there = ["--rdzv_endpoint=127.0.0.1:%d" % port, "--rdzv_conf=is_host=0", "--tls-ca=certs/ca.pem"]
+        said = self.run_command(self.bin("ddprun"), *there, "--nproc_per_node=2", "sh", "-c", "echo worker $RANK", status=None)
+        if WHEEL and "sock_diag(7)" in said:
+            self.skipTest("the job alone: qemu-user has no sock_diag(7)")
+        self.assertIn("worker 1", said)
 
     def test_the_whole_package_all_helpers_and_all_pages_are_installed(self):
         package = "lib/python%d.%d/site-packages/" % sys.version_info[:2]
         wanted = {package + name for name in files.below(os.path.join(SOURCE, "python")) if "__pycache__" not in name}
         wanted |= {"share/doc/ddprun/docs/" + name for name in files.below(os.path.join(SOURCE, "docs"))}
+        wanted |= {"share/doc/ddprun/" + name for name in ("README.md", "CHANGELOG.md", "configs/systemd/ddprund.service",
+                                                           "configs/kubernetes/ddprund.yaml")}
         wanted |= {"libexec/ddprun/" + name for name in HELPERS} | {"share/man/" + name for name in PAGES}
+        digits = files.below(os.path.join(SOURCE, "data/digits"))
+        self.assertTrue(digits)
+        wanted |= {package + "ddprun/examples/data/" + name for name in digits}
         self.assertGreater(len(wanted), 100)
         self.assertEqual(wanted - files.below(self.venv), set())
+
+    def test_pip_refuses_the_wheel_on_other_platforms(self):
+        machine = os.uname().machine
+        offered = os.path.join(self.folder, "offered")
+        os.makedirs(offered)
+        name = "-".join(os.path.basename(self.wheel).split("-")[:4])
+        shutil.copy(self.wheel, os.path.join(offered, "%s-manylinux2014_%s.manylinux_2_17_%s.whl" % (name, machine, machine)))
+        for platform, status in (("manylinux_2_17_" + machine, 0), ("manylinux_2_12_" + machine, 1), ("musllinux_1_2_" + machine, 1),
+                                 ("macosx_14_0_arm64", 1), ("win_amd64", 1)):
+            said = self.run_command(self.bin("pip"), "download", "--quiet", "--no-index", "--find-links", offered, "--dest", self.folder,
+                                    "--only-binary", ":all:", "--platform", platform, "ddprun", status=status)
+            self.assertEqual("ERROR: No matching distribution found for ddprun" in said, status == 1, said)
+
+    def test_pip_says_in_a_line_why_it_can_not_compile_the_source(self):
+        call = "import os, sys; sys.path.insert(0, %r); import pack_wheel; %%s; pack_wheel.build_wheel('nowhere')" % os.path.dirname(PACK)
+        nothing = os.path.join(self.folder, "nothing")
+        os.makedirs(nothing)
+        for fake, said in (("sys.platform = 'darwin'", "ddprun runs on Linux with glibc alone: there is no wheel for this platform"),
+                           ("os.confstr = lambda name: None", "ddprun runs on Linux with glibc alone"),  # musl
+                           ("os.environ['PATH'] = %r" % nothing, "ddprun can't be compiled here without cmake, ninja, g++; ")):
+            problem = self.run_command(sys.executable, "-B", "-c", call % fake, status=1)
+            self.assertIn(said, problem)
+            self.assertEqual(problem.count("\n"), 1, problem)
 
     def test_launch_needs_no_path(self):
         self.write("launch.py", "import ddprun\n\ndef f(x):\n    return x * 2\n\n"
                                 "if __name__ == '__main__':\n    print(ddprun.launch(f, 21, nproc_per_node=2))\n")
         self.assertIn("[42, 42]", self.run_command(self.bin("python"), "launch.py"))
+
+    def test_it_is_small(self):
+        self.assertLessEqual(os.path.getsize(self.wheel), 12e6)
 
     def test_compat_is_installed_where_it_is_asked_for_alone(self):
         code = "import sys; print('ddprun.compat' in sys.modules)"

@@ -55,6 +55,21 @@ class Launch(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("[(10, '3'), (15, '3'), (20, '3')]", out)
 
+    def test_progress_of_the_function_is_told(self):
+        status, out, _ = self.run_script("""
+            import json
+
+            def train():
+                ddprun.step(41)
+            """, """
+            ddprun.launch(train, nproc_per_node=1, flags=["--events=events"])
+            with open("events") as lines:
+                told = [rank for line in map(json.loads, lines) if line["event"] == "progress" for rank in line["ranks"]]
+            print([(rank["rank"], rank["step"]) for rank in told])
+            """)
+        self.assertEqual(status, 0)
+        self.assertIn("(0, 41)", out)
+
     def test_the_first_failure_is_an_exception_with_the_workers_traceback(self):
         status, out, err = self.run_script("""
             def helper():

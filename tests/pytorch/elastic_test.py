@@ -90,6 +90,7 @@ class Elastic(harness.Job):
         first.kill()  # kills rank 0's agent
         last = self.await_steps(last, 1)
         self.assertEqual(second.wait(timeout=PATIENCE), 0, self.said())
+        self.check_warm(self.said())
         done = self.steps()
         self.assertEqual(len({n for n, _, _ in done}), 5, self.said())
         self.assertEqual(done[-1][2], 240)

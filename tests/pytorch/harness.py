@@ -2,6 +2,7 @@
 """Runs the jobs of tests/pytorch/jobs under ddprun, on this machine or on hosts of netns.py."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,14 @@ class Job(unittest.TestCase):
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, cwd=cwd)
         self.transcript = f"{' '.join(args)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        self.check_warm(done.stderr)
         return done
+
+    def check_warm(self, said):
+        """With --warm: checks that all workers of all rounds began warm."""
+        if wanted:
+            rounds = re.findall(r"round \d+ run; (\d+) of (\d+) began warm", said)
+            self.assertTrue(rounds and all(warm == all_ for warm, all_ in rounds) and "--preload:" not in said, said)
 
     def run_on_hosts(self, hosts, args_of, timeout=120, **more):
         """Runs ddprun on each host at once with the arguments args_of(host)."""
@@ -94,5 +102,5 @@ def main():
     require_torch()
     if "--warm" in sys.argv:
         sys.argv.remove("--warm")
-        wanted["DDPRUN_PRELOAD"] = "torch.distributed"
+        wanted.update(DDPRUN_PRELOAD="torch.distributed", LOGLEVEL="INFO")
     runner.main()

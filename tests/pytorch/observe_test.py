@@ -226,7 +226,7 @@ class Observe(Observed):
         harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
                            self.training()["step"] > 50, "both ranks' steps are seen", 60)
         seen = self.training()
-        said, _ = self.end(process)
+        said, self.stderr = self.end(process)
         self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
         self.assertEqual(seen["framework"], f"PyTorch {said[0]['torch']}, gloo, 2 ranks")
@@ -279,7 +279,8 @@ class Observe(Observed):
         self.assertEqual([rank["gpu_memory_peak_bytes"] for rank in self.progress()[-1]], [1 << 30, 2 << 30])
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
-        self.check_seen("--preload=torch")
+        self.check_seen("--preload=torch", LOGLEVEL="INFO")
+        self.assertIn("; 2 of 2 began warm\n", self.stderr)
 
     def test_a_program_that_tells_its_loss_alone_has_both(self):
         self.check_seen(loss=2.5, TELLS_LOSS="1", PYTHONPATH=self.folder + ":" + os.path.join(harness.SOURCE, "python"))

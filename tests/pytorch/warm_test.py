@@ -43,6 +43,25 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
+# Each rank prints what must differ from its peers'.
+RANDOM = r'''
+import sys
+was_there = "torch" in sys.modules
+import tempfile, numpy, torch
+print(was_there, torch.rand(1).item(), numpy.random.rand(), tempfile.mktemp(), flush=True)
+'''
+# Multiplies with the number of threads that numpy's library has, or with that of $SETS. Prints the threads of the process.
+THREADS = r'''
+import os, sys
+was_there = "numpy" in sys.modules
+if "SETS" in os.environ:
+    os.environ[os.environ["SETS"]] = "3"
+import numpy
+a = numpy.ones((1500, 1500))
+print(was_there, (a @ a)[0, 0], len(os.listdir("/proc/self/task")), flush=True)
+'''
+
+
 class Warm(harness.Case):
     @classmethod
     def setUpClass(cls):
@@ -66,6 +85,41 @@ class Warm(harness.Case):
         self.assertEqual(len(warm), 1)
         self.assertTrue(next(iter(warm)).startswith("True 1 "), warm)  # with one thread, as OMP_NUM_THREADS says
         self.assertEqual({line.split(" ", 1)[1] for line in first}, {line.split(" ", 1)[1] for line in warm})
+
+    def shown(self, script, *flags, **more):
+        """Runs a script. Returns the words of each line that it prints."""
+        path = self.write(self.scratch(), "script.py", script)
+        done = self.ddprun("--standalone", *flags, "--no-python", sys.executable, "-u", path, code=0, **more)
+        self.assertNotIn("--preload:", done.stderr)
+        return [line.split("] ")[-1].split() for line in done.stdout.splitlines()]
+
+    def test_random_numbers_and_temporary_names_differ(self):
+        ranks = self.shown(RANDOM, "--nproc-per-node=3", "--preload=numpy.random,tempfile,torch")
+        was_there, *others = map(set, zip(*ranks))
+        self.assertEqual((was_there, [len(each) for each in others]), ({"True"}, [3, 3, 3]), ranks)
+
+    def test_a_library_with_a_pool_of_threads_leaves_workers_warm(self):
+        """One worker has no OMP_NUM_THREADS, so that the library makes a thread for each CPU when it is loaded."""
+        (was_there, product, threads), = self.shown(THREADS, "--nproc-per-node=1", "--preload=numpy")
+        self.assertEqual((was_there, product, threads), ("True", "1500.0", str(os.cpu_count())))
+
+    def test_a_module_s_thread_is_not_taken_for_one_of_a_pool_that_has_ended(self):
+        folder = self.scratch()
+        self.write(folder, "has_thread.py", "import os, threading, numpy\npid = os.fork()\nif pid == 0:\n    os._exit(0)\nos.waitpid(pid, 0)\n"
+                                            "threading.Thread(target=threading.Event().wait, name='mine', daemon=True).start()\n")
+        path = self.write(folder, "script.py", "print('it ran')\n")
+        done = self.ddprun("--standalone", "--nproc-per-node=1", "--preload=has_thread", "--no-python", sys.executable, path, code=0, PYTHONPATH=folder)
+        self.assertIn("an imported module has threads (1: mine), which do not survive a fork", done.stderr)
+
+    def test_a_number_of_threads_that_the_script_sets_before_its_import_takes_effect(self):
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            (was_there, _, threads), = self.shown(THREADS, "--nproc-per-node=1", "--preload=numpy", SETS=name, OMP_NUM_THREADS="1")
+            self.assertEqual((was_there, threads), ("True", "3"), name)
+        script = ("import os, sys\nwas_there = 'torch' in sys.modules\nos.environ[{!r}] = '1'\nimport torch\n"
+                  "print(was_there, torch.get_num_threads(), flush=True)\n")
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            warm, cold = (self.shown(script.format(name), *flags) for flags in (["--preload=torch"], []))
+            self.assertEqual((warm, cold), ([["True", "1"]], [["False", "1"]]), name)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,11 @@ int FakeNccl::num_ids() const {
   return num_ids_;
 }
 
+int FakeNccl::num_float_averages() const {
+  Lock lock(mutex_);
+  return num_float_averages_;
+}
+
 int FakeNccl::num_running(int rank) const {
   Lock lock(mutex_);
   int count = 0;

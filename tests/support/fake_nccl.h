@@ -62,6 +62,8 @@ class FakeNccl : public nccl::NcclApi {
   int num_aborts() const;
   int num_ids() const;              // calls of get_unique_id
   int num_running(int rank) const;  // operations that are on streams
+  // Averages of floats, which NCCL takes but makes an operator for.
+  int num_float_averages() const;
 
   // ---- NcclApi ----
   int version() override { return 22809; }
@@ -158,6 +160,7 @@ class FakeNccl : public nccl::NcclApi {
   std::set<int> launching_;            // devices on which launches are ordered
   std::multiset<const void*> in_use_;  // memory of operations on streams that have not ended
   int num_ids_ = 0;
+  int num_float_averages_ = 0;
   int num_violations_ = 0;
   std::multiset<nccl::Comm> registered_;  // once for each registered buffer
   int num_aborts_ = 0;

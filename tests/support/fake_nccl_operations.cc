@@ -93,6 +93,7 @@ Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream,
 void FakeNccl::begin(Rank& rank, const std::vector<Call>& calls) {
   rank.num_running += static_cast<int>(calls.size());
   for (const Call& call : calls) {
+    if (call.op == ReduceOp::kAverage && is_float(call.dtype)) ++num_float_averages_;
     for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
       in_use_.insert(memory);
     }

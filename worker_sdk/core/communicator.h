@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker_sdk/core/tensor_view.h"
@@ -84,7 +85,7 @@ using CurrentStream = std::function<void*(int device_index)>;
 // share no memory, with one exception: this rank's own part of all_gather's output, or of
 // reduce_scatter's input, may be the other buffer. An operation owns its buffers until wait() has
 // returned; with NCCL, until the caller's stream has passed that point. After an error NCCL may
-// still write to them until the communicator is destroyed.
+// still write to them until the communicator is destroyed: keep() them.
 //
 // Errors, from the call or from Work::wait():
 //   kInvalidArgument    bad root, peer, count, dtype or device
@@ -175,6 +176,14 @@ class Communicator {
   // Ends every operation, under way or to come, with kAborted here and kPeerLost on the other
   // ranks. Any thread; idempotent; never blocks.
   virtual void abort(std::string_view reason) = 0;
+
+  // Owns `memory` until this communicator is destroyed. It is for the buffers of an operation that
+  // failed, or that nobody waited for.
+  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
+ private:
+  // It goes after all that the derived class has: its destructor ends the operations.
+  std::vector<std::shared_ptr<void>> kept_;
 };
 
 }  // namespace ddprun

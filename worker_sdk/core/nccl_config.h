@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's options per communicator.
+// NCCL's options per communicator. Its time-out is in communicator.h.
 #pragma once
 
 #include <optional>

@@ -37,6 +37,7 @@ constexpr milliseconds kAgentTimeout{5'000};
 constexpr milliseconds kAgentRetryInterval{2'000};
 // Longer than the agents wait for their workers, and the rendezvous for the agents.
 constexpr std::chrono::seconds kRecoveryTimeout{30};
+constexpr int kKeepWhatIsSet = 0, kReplace = 1;  // setenv's last argument
 
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
   store::TcpStoreOptions options;
@@ -134,7 +135,6 @@ void Session::wait_for_place() {
   if (!round || std::string_view(round) != "0" || !agent || !local_rank) return;
   AgentChannel channel(agent, 0, std::atoi(local_rank), Deadline::after(kAgentTimeout));
   for (const auto& [name, value] : from_strings(channel.wait_for_place())) {
-    constexpr int kReplace = 1;
     ::setenv(name.c_str(), value.c_str(), kReplace);
   }
 }
@@ -144,10 +144,11 @@ std::unique_ptr<Session> Session::from_env(const SessionOptions& options) {
   WorkerEnv env = WorkerEnv::from_environment([](const char* name) { return std::getenv(name); });
   // Set here, before the program has threads: setenv is not safe beside a getenv.
   const std::string ras_address = nccl::ras_address(env.run_id, env.master);
-  constexpr int kKeepWhatIsSet = 0;
   ::setenv(env::kNcclRasAddr, ras_address.c_str(), kKeepWhatIsSet);
   // With this, communicators of groups (Communicator::split) can't wait for each other in a circle.
   ::setenv(env::kNcclLaunchOrderImplicit, "1", kKeepWhatIsSet);
+  // Otherwise nccl.conf could say 0, and load_nccl() refuses another value of the environment.
+  ::setenv(env::kNcclCommBlocking, "1", kReplace);
   return connect(std::move(env), options);
 }
 

@@ -79,10 +79,10 @@ class Session {
   static void wait_for_place();
 
   // Reads the environment and connects to the store. Sets NCCL_RAS_ADDR (one per job) and
-  // NCCL_LAUNCH_ORDER_IMPLICIT (1) where they are not set: call it before the program's threads
-  // start. In a spare's worker under --prewarm it waits until the node has a place in a round.
-  // Throws Error(kInvalidArgument) listing every missing variable, Error(kUnavailable) when no
-  // store answers.
+  // NCCL_LAUNCH_ORDER_IMPLICIT (1) where they are not set, and NCCL_COMM_BLOCKING (1): call it
+  // before the program's threads start. In a spare's worker under --prewarm it waits until the node
+  // has a place in a round. Throws Error(kInvalidArgument) listing every missing variable,
+  // Error(kUnavailable) when no store answers.
   static std::unique_ptr<Session> from_env(const SessionOptions& options = {});
 
   // The same with a given environment: the process' own is neither read nor set.

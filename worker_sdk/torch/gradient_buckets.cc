@@ -27,6 +27,9 @@ GradientBuckets::GradientBuckets(const WrappedModel& model)
   }
   if (model_.options().comm_hook) reducer_.set_hook(model_.options().comm_hook);
   make_slots();
+  for (const NamedTensor& each : model_.sparse()) {
+    sparse_as_wrapped_.push_back(each.tensor.detach());
+  }
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -72,20 +75,26 @@ void GradientBuckets::check_ready() const {
                        ", it threw: the ranks' gradients are no longer of the same step; leave the "
                        "program and go on from a checkpoint"));
   }
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const at::Tensor &parameter = model_.parameters()[i], &slot = slots_[i];
-    if (parameter.scalar_type() == slot.scalar_type() && parameter.device() == slot.device() &&
-        parameter.sizes() == slot.sizes()) {
-      continue;
+  const auto check = [](const std::string& name, const at::Tensor& parameter,
+                        const at::Tensor& as_wrapped) {
+    if (parameter.scalar_type() == as_wrapped.scalar_type() &&
+        parameter.device() == as_wrapped.device() && parameter.sizes() == as_wrapped.sizes()) {
+      return;
     }
     const auto describe = [](const at::Tensor& tensor) {
       return concat(c10::toString(tensor.scalar_type()), ' ', tensor.sizes(), " on ",
                     tensor.device());
     };
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("parameter ", model_.name(i), " is ", describe(parameter),
-                       " now, it was wrapped as ", describe(slot),
-                       ": cast and move a model before DistributedDataParallel"));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        concat("parameter ", name, " is ", describe(parameter), " now, it was wrapped as ",
+               describe(as_wrapped), ": cast and move a model before DistributedDataParallel"));
+  };
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    check(model_.name(i), model_.parameters()[i], slots_[i]);
+  }
+  for (std::size_t i = 0; i < sparse_as_wrapped_.size(); ++i) {
+    check(model_.sparse()[i].name, model_.sparse()[i].tensor, sparse_as_wrapped_[i]);
   }
 }
 

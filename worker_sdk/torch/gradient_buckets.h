@@ -58,6 +58,7 @@ class GradientBuckets {
   const WrappedModel& model_;
   Reducer reducer_;
   std::vector<at::Tensor> slots_;
+  std::vector<at::Tensor> sparse_as_wrapped_;  // by index in WrappedModel::sparse(): its old form
   std::vector<std::uint8_t> multiplied_;  // by index: its slot already has the reducer's factor
   bool has_averages_ = false;             // in the reducer's shards
 };

@@ -24,7 +24,8 @@ std::size_t padded_size(std::size_t size_bytes) {
 
 class ModelAverager::Impl {
  public:
-  Impl(std::vector<NamedTensor> tensors, Communicator& communicator, const AveragerOptions& options)
+  Impl(const std::vector<NamedTensor>& tensors, Communicator& communicator,
+       const AveragerOptions& options)
       : communicator_(communicator) {
     communicator.follow_stream(current_torch_stream);
     // Pieces are made for one dtype after the other, for a piece has one dtype.
@@ -130,9 +131,9 @@ class ModelAverager::Impl {
   std::uint64_t sent_bytes_ = 0;
 };
 
-ModelAverager::ModelAverager(std::vector<NamedTensor> tensors, Communicator& communicator,
+ModelAverager::ModelAverager(const std::vector<NamedTensor>& tensors, Communicator& communicator,
                              const AveragerOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(tensors), communicator, options)) {}
+    : impl_(std::make_unique<Impl>(tensors, communicator, options)) {}
 ModelAverager::~ModelAverager() = default;
 
 void ModelAverager::average() {

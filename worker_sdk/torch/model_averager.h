@@ -29,7 +29,7 @@ class ModelAverager {
   // dtypes are the same on all ranks. Collective. Allocates as many bytes as they have.
   // `communicator` outlives this object. Throws Error(kUnsupported) naming a tensor of another
   // dtype; also the communicator's errors.
-  ModelAverager(std::vector<NamedTensor> tensors, Communicator& communicator,
+  ModelAverager(const std::vector<NamedTensor>& tensors, Communicator& communicator,
                 const AveragerOptions& options = {});
   ~ModelAverager();
   ModelAverager(const ModelAverager&) = delete;

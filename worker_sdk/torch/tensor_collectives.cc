@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <exception>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -30,12 +32,24 @@ void check_has_first_dimension(const at::Tensor& tensor) {
 
 }  // namespace
 
-PendingTensor::PendingTensor(at::Tensor result, at::Tensor source, WorkPtr work)
-    : result_(std::move(result)), source_(std::move(source)), work_(std::move(work)) {}
+PendingTensor::PendingTensor(at::Tensor result) : result_(std::move(result)) {}
+
+PendingTensor::PendingTensor(at::Tensor result, at::Tensor source, Communicator& group)
+    : result_(std::move(result)), source_(std::move(source)), group_(&group) {}
 
 PendingTensor::~PendingTensor() {
-  if (work_ && !work_->is_completed()) {
-    new std::pair<at::Tensor, at::Tensor>(std::move(result_), std::move(source_));
+  if (!group_ || has_ended_well()) return;
+  group_->keep(
+      std::make_shared<std::pair<at::Tensor, at::Tensor>>(std::move(result_), std::move(source_)));
+}
+
+bool PendingTensor::has_ended_well() const {
+  try {
+    if (!work_ || !work_->is_completed()) return false;
+    work_->wait();
+    return true;
+  } catch (const std::exception&) {
+    return false;
   }
 }
 
@@ -44,12 +58,14 @@ PendingTensor::PendingTensor(PendingTensor&& other) noexcept { *this = std::move
 PendingTensor& PendingTensor::operator=(PendingTensor&& other) noexcept {
   std::swap(result_, other.result_);
   std::swap(source_, other.source_);
+  std::swap(group_, other.group_);
   std::swap(work_, other.work_);
   return *this;
 }
 
 at::Tensor PendingTensor::wait() {
   if (work_) work_->wait();
+  group_ = nullptr;
   work_.reset();
   source_.reset();
   return std::move(result_);
@@ -59,9 +75,11 @@ PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group, Re
                                bool async) {
   const at::Tensor result = tensor.contiguous();
   const TensorView view = group_view(result);
-  if (view.count == 0) return {result, {}, nullptr};
+  if (view.count == 0) return PendingTensor(result);
   group.follow_stream(current_torch_stream);
-  return {result, {}, group.all_reduce(view, op, {.async = async})};
+  PendingTensor pending(result, {}, group);
+  pending.started(group.all_reduce(view, op, {.async = async}));
+  return pending;
 }
 
 PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async,
@@ -71,9 +89,11 @@ PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool asy
   const at::Tensor whole =
       at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
   const TensorView view = view_of(dense, what);
-  if (view.count == 0) return {whole, {}, nullptr};
+  if (view.count == 0) return PendingTensor(whole);
   group.follow_stream(current_torch_stream);
-  return {whole, dense, group.all_gather(view, view_of(whole, what), {.async = async})};
+  PendingTensor pending(whole, dense, group);
+  pending.started(group.all_gather(view, view_of(whole, what), {.async = async}));
+  return pending;
 }
 
 PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bool async) {
@@ -83,10 +103,11 @@ PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bo
   const at::Tensor part =
       at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
   const TensorView view = group_view(part);
-  if (view.count == 0) return {part, {}, nullptr};
+  if (view.count == 0) return PendingTensor(part);
   group.follow_stream(current_torch_stream);
-  return {part, dense,
-          group.reduce_scatter(group_view(dense), view, ReduceOp::kSum, {.async = async})};
+  PendingTensor pending(part, dense, group);
+  pending.started(group.reduce_scatter(group_view(dense), view, ReduceOp::kSum, {.async = async}));
+  return pending;
 }
 
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, Communicator& group) {

@@ -6,29 +6,36 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "worker_sdk/core/communicator.h"
 
 namespace ddprun::torch_adapter {
 
-// A tensor that a collective is writing. If nothing waits for it (an exception came between), it
-// keeps its memory for ever: the communicator may still write there.
+// A tensor that a collective of `group` is writing. If the collective fails, or nothing waits for
+// it (an exception came between), the group keeps the memory: it may still write there.
 class PendingTensor {
  public:
   PendingTensor() = default;
-  // `source` is the tensor that the collective reads.
-  PendingTensor(at::Tensor result, at::Tensor source, WorkPtr work);
+  explicit PendingTensor(at::Tensor result);  // there is no collective
+  // `source` is the tensor that the collective reads. The group must outlive this object.
+  PendingTensor(at::Tensor result, at::Tensor source, Communicator& group);
   ~PendingTensor();
   PendingTensor(PendingTensor&& other) noexcept;
   PendingTensor& operator=(PendingTensor&& other) noexcept;
+
+  void started(WorkPtr work) { work_ = std::move(work); }
 
   // Returns the tensor, undefined if nothing was started. Call it once. Throws the collective's
   // error.
   at::Tensor wait();
 
  private:
+  bool has_ended_well() const;
+
   at::Tensor result_, source_;
-  WorkPtr work_;
+  Communicator* group_ = nullptr;  // null: the memory is not in use
+  WorkPtr work_;                   // null: it could not be started
 };
 
 inline constexpr char kGroupTensor[] = "a tensor that a tensor-parallel group exchanges";

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <bit>
 #include <unordered_set>
 #include <utility>
 
@@ -55,6 +56,13 @@ void check_sendable(const char* kind, const NamedTensor& state) {
                      ": it can't be sent; ", sparse ? "give a dense one" : "clone() it first",
                      ", or name it in DdpOptions::ignored"));
 }
+
+// Gives a layer's own parameters without the copy that named_parameters() makes of their names.
+struct OwnParameters : torch::nn::Module {
+  static const auto& of(const torch::nn::Module& layer) {
+    return layer.*(&OwnParameters::parameters_);
+  }
+};
 
 // A module's parameters and buffers, in its order; a tensor that several modules share is listed
 // under each name.
@@ -214,28 +222,61 @@ void WrappedModel::check_frozen() const {
   for (const NamedTensor& each : frozen_) {
     if (!each.tensor.requires_grad()) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                concat("parameter ", each.name, " requires a gradient now, it was frozen when it ",
-                       "was wrapped: its gradient would not be averaged; wrap the model anew"));
+                concat("parameter ", each.name, " requires a gradient now, it was frozen before: ",
+                       "its gradient would not be averaged; wrap the model anew"));
   }
 }
 
-// Walks through the module's layers. Only the first forwards check, so that later ones don't pay
-// for it.
+bool WrappedModel::has_known_parameters() const {
+  auto known = owned_.begin();
+  const auto owns_them = [&](const torch::nn::Module& layer) {
+    for (const auto& item : OwnParameters::of(layer)) {
+      if (known == owned_.end() || *known != item.value().unsafeGetTensorImpl()) return false;
+      ++known;
+    }
+    return true;
+  };
+  return owns_them(module_) &&
+         std::ranges::all_of(layers_, [&](const auto& layer) { return owns_them(*layer); }) &&
+         known == owned_.end();
+}
+
+// A walk through all layers takes too long for each forward, so most look only at what the known
+// layers own.
 void WrappedModel::check_nothing_is_new() {
-  constexpr int kMostLooks = 2;
-  if (num_looks_ == kMostLooks) return;
+  constexpr std::uint64_t kLongestPause = 256;
   ++num_looks_;
+  const bool is_due = std::has_single_bit(num_looks_) || num_looks_ % kLongestPause == 0;
+  if (is_due || !has_known_parameters()) look_at_all_parameters();
+}
+
+void WrappedModel::look_at_all_parameters() {
   std::unordered_set<const void*> known;
-  for (const at::Tensor& each : state_) known.insert(each.unsafeGetTensorImpl());
-  for (const at::Tensor& each : ignored_) known.insert(each.unsafeGetTensorImpl());
+  for (const auto* tensors : {&state_, &ignored_}) {
+    for (const at::Tensor& each : *tensors) known.insert(each.unsafeGetTensorImpl());
+  }
+  for (const NamedTensor& each : frozen_) known.insert(each.tensor.unsafeGetTensorImpl());
   for (const auto& item : module_.named_parameters()) {
     const at::Tensor& parameter = item.value();
-    if (!parameter.requires_grad() || known.contains(parameter.unsafeGetTensorImpl())) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("parameter ", item.key(),
-                       " was added or replaced since the model was wrapped: its gradient would not "
-                       "be averaged; make the model whole before DistributedDataParallel"));
+    if (known.contains(parameter.unsafeGetTensorImpl())) continue;
+    if (parameter.requires_grad()) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("parameter ", item.key(),
+                 " was added or replaced since the model was wrapped: its gradient would not "
+                 "be averaged; make the model whole before DistributedDataParallel"));
+    }
+    frozen_.push_back({item.key(), parameter});
   }
+  layers_ = module_.modules(/*include_self=*/false);
+  owned_.clear();
+  const auto add = [this](const torch::nn::Module& layer) {
+    for (const auto& item : OwnParameters::of(layer)) {
+      owned_.push_back(item.value().unsafeGetTensorImpl());
+    }
+  };
+  add(module_);
+  for (const auto& layer : layers_) add(*layer);
 }
 
 }  // namespace ddprun::torch_adapter

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,12 +54,15 @@ class WrappedModel {
   void forget_gradients() const;
 
   // Throw Error(kInvalidArgument) naming a parameter that would be trained but not averaged. The
-  // first function finds one that was frozen when it was wrapped, the second one that was added or
-  // replaced since.
+  // first function finds one that was frozen, the second one that was added or replaced since the
+  // model was wrapped. That of a layer that is new, too, is found in the calls 1, 2, 4, 8, …, and
+  // in each 256th.
   void check_frozen() const;
   void check_nothing_is_new();
 
  private:
+  bool has_known_parameters() const;
+  void look_at_all_parameters();
   void sort_out(const std::vector<NamedTensor>& parameters, const std::set<const void*>& sparse);
 
   // Constant after construction.
@@ -67,14 +72,19 @@ class WrappedModel {
   std::vector<at::Tensor> parameters_;
   std::vector<ParameterSpec> specs_;
   std::vector<NamedTensor> sparse_;
-  std::vector<NamedTensor> frozen_;  // parameters that require no gradient
   std::vector<at::Tensor> ignored_;  // ignored parameters: only their gradients are forgotten
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> state_;  // all parameters, then all buffers, which are sent
   c10::Device device_ = c10::kCPU;
 
+  std::vector<NamedTensor> frozen_;  // parameters that require no gradient, late ones, too
+
   std::optional<TensorBroadcast> buffer_broadcast_;  // from the first forward on
-  int num_looks_ = 0;                                // counts check_nothing_is_new()
+  std::uint64_t num_looks_ = 0;                      // counts check_nothing_is_new()
+  // As of look_at_all_parameters(): the layers below the module, which may be gone from it since,
+  // and the identities of the parameters that the module and each of these own.
+  std::vector<std::shared_ptr<torch::nn::Module>> layers_;
+  std::vector<const void*> owned_;
 };
 
 }  // namespace ddprun::torch_adapter

@@ -6,6 +6,7 @@
 //   pid 4711
 //   native load_batch(int)
 //   note can't be traced: …
+//   debugger debugpy
 // A child does this, since it may hang; it has 2 s. The program ends with its input, and with the
 // agent.
 #include <poll.h>
@@ -55,6 +56,7 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
                                });
   for (const pid_t pid : pids) {
     if (!ddprun::agent::is_python(pid)) continue;
+    if (ddprun::agent::has_debugpy(pid)) print(pid, "debugger", {"debugpy"}, "");
     const ddprun::agent::PythonStack stack = ddprun::agent::python_stack(pid, kMaxPythonFrames);
     print(pid, "python", stack.frames, stack.note);
   }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <utility>
 
 #include "common/child_process.h"
@@ -26,6 +27,14 @@ bool is_python(pid_t pid) {
   if (size <= 0) return false;
   const std::string_view path(buffer.data(), static_cast<std::size_t>(size));
   return path.substr(path.rfind('/') + 1).starts_with("python");
+}
+
+bool has_debugpy(pid_t pid) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/pydevd") != std::string::npos) return true;
+  }
+  return false;
 }
 
 std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_frames) {

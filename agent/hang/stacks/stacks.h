@@ -54,6 +54,10 @@ void native_stacks(const std::vector<pid_t>& pids, std::size_t max_frames,
 // Whether the name of `pid`'s program begins with "python".
 bool is_python(pid_t pid);
 
+// Returns whether Python's debugger debugpy was started in the process: the libraries of its tracer
+// are in its memory then. May hang where the process itself does.
+bool has_debugpy(pid_t pid);
+
 struct PythonStack {
   std::vector<std::string> frames;  // innermost first: "load (train.py:12)"; empty: none was found
   std::string note;                 // where there is no py-spy: that it would show more

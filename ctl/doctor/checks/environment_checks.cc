@@ -159,6 +159,18 @@ Outcome judge_omp_threads(const Facts& facts, const Thresholds&) {
   return warned(outcome, "unset OMP_NUM_THREADS, or CPUs / workers of the node");
 }
 
+Outcome judge_stacks(const Facts& facts, const Thresholds&) {
+  if (!facts.stack_readers.answer) return no_answer(facts.stack_readers, "libdw and py-spy");
+  const auto [libdw, py_spy] = *facts.stack_readers.answer;
+  const Outcome outcome = ok(libdw && py_spy ? "libdw and py-spy"
+                             : libdw         ? "libdw, without py-spy"
+                             : py_spy        ? "py-spy, without libdw"
+                                             : "neither libdw nor py-spy",
+                             "libdw, and for Python's lines py-spy");
+  if (libdw || py_spy) return outcome;
+  return warned(outcome, "apt install libdw1, or dnf install elfutils-libs; pip install py-spy");
+}
+
 bool has_page(const Facts& facts) {
   return facts.rendezvous.answer && facts.rendezvous.answer->failure.empty();
 }
@@ -225,6 +237,9 @@ std::vector<Check> environment_checks() {
        judge_launch_blocking},
       {"omp_num_threads", "environment", "OMP_NUM_THREADS",
        "more threads than CPUs wait for each other", judge_omp_threads},
+      {"stacks", "environment", "libdw.so.1, py-spy in PATH",
+       "a hang of a program that knows nothing of ddprun is told within a minute only by stacks",
+       judge_stacks},
   };
 }
 

@@ -16,6 +16,7 @@
 #include "agent/hang/process_sampler.h"
 #include "agent/warden_process.h"
 #include "tests/agent/group_fixture.h"
+#include "tests/support/temp_directory.h"
 #include "tests/support/thread_cpu.h"
 
 namespace ddprun::agent {
@@ -27,12 +28,6 @@ using membership::RankActivity;
 using membership::RankReport;
 
 using Commands = std::vector<std::vector<std::string>>;
-
-struct TemporaryDirectory {
-  TemporaryDirectory() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~TemporaryDirectory() { std::system(("rm -r " + path).c_str()); }
-  std::string path = "/tmp/ddprun-hang-test-XXXXXX";
-};
 
 // Processes of stuck_worker under a monitor. All are foreign unless `pages` says otherwise.
 class Watched {
@@ -116,8 +111,8 @@ std::string frames(const RankReport& report) {
 bool has_stacks(const RankReport& report) { return report.note.find("libdw") == std::string::npos; }
 
 TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins", "[proc]") {
-  const TemporaryDirectory directory;
-  const std::string fifo = directory.path + "/fifo";
+  const test::TempDirectory directory;
+  const std::string fifo = directory.path("fifo");
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   Watched node({{DDPRUN_STUCK_WORKER, "read", fifo},
                 {DDPRUN_STUCK_WORKER, "sleep"},
@@ -155,7 +150,7 @@ TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: i
   node.pages[0] = words;
   node.communicators.resize(2);
   node.communicators[0] = {.communicator = 0, .size = 8, .open = OperationFacts(), .done = 17};
-  node.communicators[1] = {.communicator = 1, .size = 2, .done = 40};
+  node.communicators[1] = {.communicator = 1, .size = 2, .open = {}, .done = 40};
   REQUIRE(node.all_ready());
   for (int step = 1; step <= 10; ++step) {
     node.pages[0]->step = static_cast<std::uint64_t>(step);
@@ -207,8 +202,8 @@ TEST_CASE("HangMonitor: a worker that only moves bytes by send() and recv() work
 }
 
 TEST_CASE("HangMonitor: a worker that keeps a GPU busy works", "[proc]") {
-  const TemporaryDirectory directory;
-  const std::string use = directory.path + "/use", list = directory.path + "/list";
+  const test::TempDirectory directory;
+  const std::string use = directory.path("use"), list = directory.path("list");
   std::ofstream{use};
   std::ofstream{list};
   ::setenv("DDPRUN_NVML_LIBRARY", DDPRUN_FAKE_NVML, 1);
@@ -312,8 +307,8 @@ TEST_CASE("HangMonitor: the places are there without ddprun-stacks, with the rea
 TEST_CASE("StackProcess: the wait is over at its limit, whatever becomes of the program",
           "[proc]") {
   boost::asio::io_context io;
-  const TemporaryDirectory directory;
-  const std::string program = directory.path + "/stuck";
+  const test::TempDirectory directory;
+  const std::string program = directory.path("stuck");
   std::ofstream(program) << "#!/bin/sh\nexec sleep 1000\n";
   REQUIRE(::chmod(program.c_str(), 0700) == 0);
   const auto process = StackProcess::start(io, program);
@@ -337,8 +332,8 @@ TEST_CASE("StackProcess: the wait is over at its limit, whatever becomes of the 
 TEST_CASE("StackProcess: the program is in memory before it is asked, and serves many times",
           "[proc]") {
   boost::asio::io_context io;
-  const TemporaryDirectory directory;
-  const std::string program = directory.path + "/ddprun-stacks";
+  const test::TempDirectory directory;
+  const std::string program = directory.path("ddprun-stacks");
   std::filesystem::copy_file(DDPRUN_STACKS, program);
   const auto process = StackProcess::start(io, program);
   std::filesystem::remove(program);
@@ -502,6 +497,7 @@ TEST_CASE("describe_call: a line of /proc/PID/syscall becomes words") {
   CHECK(describe_call("", 1).empty());
   CHECK(describe_call("99999 0x3 0x0", 1) == "system call 99999");
   CHECK(describe_call("0 0x7fffffff 0x0", ::getpid()) == "read() of descriptor 2147483647");
+  CHECK_THAT(describe_call("0 0x0 0x0", ::getpid()), Contains("read() of stdin ("));
 }
 
 }  // namespace

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/hang/stack_process.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "agent/hang/hang_monitor.h"
 #include "agent/hang/stacks/stacks.h"
+#include "common/unique_fd.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
 
 namespace ddprun::agent {
 namespace {
@@ -19,6 +25,8 @@ TEST_CASE("parse_stacks: Python's frames come before the native ones, a cut one 
         std::vector<std::string>{"load (train.py:12)", "<module> (train.py:20)"});
   CHECK(stacks.at(7).native == std::vector<std::string>{"read (libc.so.6)", "main"});
   CHECK(stacks.at(8).note == "can't be traced");
+  CHECK_FALSE(stacks.at(8).has_debugger);
+  CHECK(parse_stacks("pid 9\ndebugger debugpy\n").at(9).has_debugger);
   CHECK(parse_stacks("").empty());
 }
 
@@ -32,6 +40,18 @@ TEST_CASE("parse_py_spy: the main thread's frames") {
         std::vector<std::string>{"load (train.py:12)", "<module> (train.py:20)"});
   CHECK(parse_py_spy(kDump, 1).size() == 1);
   CHECK(parse_py_spy("Permission denied\n", 8).empty());
+}
+
+TEST_CASE("has_debugpy: a library of its tracer is in the process' memory") {
+  const test::TempDirectory directory;
+  const std::string path = directory.path("pydevd_cython.so");
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  REQUIRE(::ftruncate(file.get(), 1) == 0);
+  CHECK_FALSE(has_debugpy(::getpid()));
+  void* const library = ::mmap(nullptr, 1, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  REQUIRE(library != MAP_FAILED);
+  CHECK(has_debugpy(::getpid()));
+  ::munmap(library, 1);
 }
 
 std::vector<membership::RankStepTime> times(std::chrono::microseconds own) {

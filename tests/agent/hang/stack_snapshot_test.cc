@@ -19,6 +19,7 @@
 #include "agent/hang/stack_process.h"
 #include "common/clock.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
 
 namespace ddprun::agent {
 namespace {
@@ -58,20 +59,16 @@ class StuckWorker {
 class BlockedStacks {
  public:
   BlockedStacks() {
-    REQUIRE(::mkdtemp(directory_.data()) != nullptr);
     std::ofstream(program()) << "#!/bin/sh\n"
                              << "export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0\n"
                              << "LD_PRELOAD=" DDPRUN_BLOCKING_OPEN " exec " DDPRUN_STACKS "\n";
     REQUIRE(::chmod(program().c_str(), 0700) == 0);
   }
-  ~BlockedStacks() { std::system(("rm -r " + directory_).c_str()); }
-  BlockedStacks(const BlockedStacks&) = delete;
-  BlockedStacks& operator=(const BlockedStacks&) = delete;
 
-  std::string program() const { return directory_ + "/blocked-stacks"; }
+  std::string program() const { return directory_.path("blocked-stacks"); }
 
  private:
-  std::string directory_ = "/tmp/ddprun-stacks-test-XXXXXX";
+  test::TempDirectory directory_;
 };
 
 TEST_CASE("ddprun-stacks: the worker runs while its files are read, for ever", "[proc]") {

@@ -195,6 +195,20 @@ TEST_CASE("doctor: a RoCE port wants a GID of version 2") {
   CHECK(judged("rdma_gids", root.facts()).seen == "mlx5_0 port 1 index 3");
 }
 
+TEST_CASE("doctor: neither libdw nor py-spy warns, one of them is enough to read stacks") {
+  Facts facts;
+  CHECK(judged("stacks", facts).verdict == Verdict::kSkipped);
+  facts.stack_readers.not_asked.clear();
+  CHECK(judged("stacks", facts).verdict == Verdict::kUnknown);
+  for (const bool libdw : {false, true}) {
+    for (const bool py_spy : {false, true}) {
+      facts.stack_readers.answer = StackReaders{libdw, py_spy};
+      CHECK(judged("stacks", facts).verdict == (libdw || py_spy ? Verdict::kOk : Verdict::kWarn));
+    }
+  }
+  CHECK_THAT(judged("stacks", facts).seen, Contains("libdw and py-spy"));
+}
+
 TEST_CASE("doctor: the rendezvous: silent, away, with another clock, of another version") {
   Facts facts;
   facts.endpoint = "head:29400";

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that is often quiet and never hangs. Argument 1: the number of seconds that it runs."""
+"""A training that is often quiet and never hangs. Argument 1: the number of seconds that it runs. SIGUSR1 opens pdb."""
 import os
+import signal
 import sys
 import time
 
@@ -9,6 +10,7 @@ import torch.distributed as dist
 
 COMPILES, SAVES, BETWEEN_SAVES = 55, 40, 200  # seconds
 
+signal.signal(signal.SIGUSR1, lambda *_: breakpoint())
 dist.init_process_group("gloo")
 rank, begin = dist.get_rank(), time.monotonic()
 if rank == 0:

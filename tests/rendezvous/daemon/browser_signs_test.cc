@@ -35,6 +35,25 @@ TEST_CASE("Browser: a Host that is a name of this machine, or an address") {
   CHECK_FALSE(http::is_rebound(asked_as("evil.test"), -1));  // the connection was closed meanwhile
 }
 
+TEST_CASE("Browser: a request of another site is not of the same origin") {
+  const auto is_same = [](const char* site, const char* origin) {
+    http::Request request = asked_as("localhost:29400");
+    if (site != nullptr) request.fields.add("Sec-Fetch-Site", site);
+    if (origin != nullptr) request.fields.add("Origin", origin);
+    return http::is_same_origin(request);
+  };
+  CHECK(is_same(nullptr, nullptr));
+  CHECK(is_same("same-origin", nullptr));
+  CHECK(is_same("none", nullptr));  // a person typed the address
+  CHECK(is_same("same-origin", "http://localhost:29400"));
+  for (const char* site : {"cross-site", "same-site", "of the future"}) {
+    INFO(site);
+    CHECK_FALSE(is_same(site, nullptr));
+    CHECK_FALSE(is_same(site, "http://localhost:29400"));
+  }
+  CHECK_FALSE(is_same("same-origin", "http://evil.test"));
+}
+
 TEST_CASE("Browser: a request that changes something is not for a page, whatever its origin") {
   DaemonOptions options;
   options.has_gangs = true;

@@ -44,6 +44,26 @@ TEST_CASE("Daemon port: HTTP pages") {
   CHECK(rendezvous_at(resolve(Endpoint{.host = "127.0.0.1", .port = daemon.port}), 2s) == "");
 }
 
+TEST_CASE("rendezvous_at: a server that only mentions a rendezvous is none") {
+  const std::vector<UniqueFd> listeners = bind_endpoint({.host = "127.0.0.1", .port = 0});
+  const std::vector<SocketAddress> there{local_address(listeners.front().get())};
+  const auto mark_of = [&](const std::string& body) {
+    auto server = std::async(std::launch::async, [&] {
+      const UniqueFd client = accept_from(listeners.front().get(), Deadline::after(5s));
+      std::string request;
+      for (char byte = 0; !request.ends_with("\r\n\r\n"); request += byte) {
+        receive_all(client.get(), &byte, 1, Deadline::after(5s));
+      }
+      const std::string answer =
+          concat("HTTP/1.1 200 OK\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+      send_all(client.get(), answer.data(), answer.size(), Deadline::after(5s));
+    });
+    return rendezvous_at(there, 5s);
+  };
+  CHECK(mark_of(R"({"service":"ddprun-rendezvous","job_mark":"7"})") == "7");
+  CHECK(mark_of(R"({"peer":"ddprun-rendezvous","job_mark":"7"})") == std::nullopt);
+}
+
 TEST_CASE("Daemon port: malformed input closes that connection and names the peer") {
   ServedDaemon daemon;
   const UniqueFd bystander = daemon.connect();

@@ -120,6 +120,7 @@ class StatusPage(harness.Case):
         page.wait("document.querySelectorAll('#node_rows tr').length === 2", "both nodes are there")
         page.wait("document.querySelectorAll('#grid .cell.running').length === 4", "all ranks run")
         self.assertEqual(page.text("#job_name"), NAME)
+        self.assertEqual(page.text("#legend").strip(), "running")
         self.assertEqual(page.value("document.querySelectorAll('img').length"), 0)
         page.wait("/loss [12]\\.\\d/.test(document.querySelector('#training_charts').innerText)", "the loss is shown")
         # A node's first report has only ranks with times. Its next report comes after 10 s at the earliest.

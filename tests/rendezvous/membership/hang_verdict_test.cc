@@ -311,6 +311,63 @@ TEST_CASE("compare_ranks: a stopped process is said to be stopped, and nothing i
   CHECK_FALSE(acts_upon(finding, inspected, HangAction::kRestart));
 }
 
+TEST_CASE("compare_ranks: a rank at a prompt or in a debugger is held by somebody, not hung") {
+  Inspected inspected = foreign_ranks();
+  RankReport& held = report(inspected, 2);
+  const auto verdict = [&] {
+    for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 11min;
+    const HangFinding finding = compare_ranks(inspected);
+    CHECK_FALSE(acts_upon(finding, inspected, HangAction::kRestart));
+    CHECK(finding.outlier == std::size_t{2});
+    return finding.kind == HangKind::kStopped ? finding.text : "not held: " + finding.text;
+  };
+  SECTION("it reads from the terminal") {
+    held.call = "read() of /dev/pts/3";
+    CHECK_THAT(verdict(), Contains("rank 2 (node 1, gpu02, pid 102) waits for input (read() of "
+                                   "/dev/pts/3), not hung; the others wait: 3 ranks in c10d::"));
+  }
+  SECTION("it reads its stdin") {
+    held.call = "read() of stdin (pipe:[4711])";
+    CHECK_THAT(verdict(), Contains("waits for input (read() of stdin (pipe:[4711]))"));
+  }
+  SECTION("it is at Python's prompt") {
+    held.call = "select()";
+    held.frames = {"select (libc.so.6)", "PyOS_Readline (python3.11)", "main"};
+    CHECK_THAT(verdict(), Contains("waits for input (select())"));
+  }
+  SECTION("pdb and debugpy, in the stack") {
+    for (const char* frame : {"interaction (pdb.py:357)",
+                              "do_wait_suspend (debugpy/_vendored/pydevd/pydevd.py:2061)"}) {
+      held.frames = {"select (libc.so.6)", frame, "main"};
+      CHECK_THAT(verdict(), Contains("is in a debugger, not hung"));
+    }
+  }
+  SECTION("debugpy, without Python's stack") {
+    held.has_debugger = true;
+    CHECK_THAT(verdict(), Contains("is in a debugger, not hung"));
+  }
+  SECTION("with a page, where others wait in a collective") {
+    inspected = one_outside();
+    report(inspected, 3).has_debugger = true;
+    report(inspected, 3).quiet = 11min;
+    CHECK(compare_ranks(inspected).kind == HangKind::kStopped);
+    CHECK_FALSE(acts_upon(compare_ranks(inspected), inspected, HangAction::kDefault));
+  }
+}
+
+TEST_CASE("compare_ranks: a debugger in a rank that waits, or goes on, hides no other's hang") {
+  Inspected inspected = foreign_ranks();
+  report(inspected, 0).has_debugger = true;  // it waits for rank 2
+  CHECK(compare_ranks(inspected).kind == HangKind::kHung);
+  CHECK(compare_ranks(inspected).outlier == std::size_t{2});
+  report(inspected, 0).frames = {"main (train.py:7)"};
+  report(inspected, 0).quiet = 1s;
+  CHECK(compare_ranks(inspected).outlier == std::size_t{2});
+  inspected = one_outside();
+  report(inspected, 5).has_debugger = true;  // it is in the all-reduce
+  CHECK(compare_ranks(inspected).outlier == std::size_t{3});
+}
+
 TEST_CASE("compare_ranks: all ranks in one collective may be a slow network: more time") {
   Inspected inspected = waiting_ranks();
   HangFinding finding = compare_ranks(inspected);

@@ -79,6 +79,7 @@ RankReport full_report() {
   report.call = "read() of /data/part-07";
   report.frames = {"read", "main"};
   report.note = "note";
+  report.has_debugger = true;
   report.operation = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
   report.operation_time = std::chrono::milliseconds(6100);
   report.shared_collectives_done = 126;
@@ -386,6 +387,17 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   CHECK(back.ranks.size() == kMaxReportedRanks);
   CHECK(back.ranks[0].frames.size() == kMaxFrames);
   CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
+}
+
+TEST_CASE("Codec: a debugger in a rank is told, no word means none") {
+  for (const bool has_debugger : {false, true}) {
+    RankReport report = full_report();
+    report.has_debugger = has_debugger;
+    const std::string text = encode(AgentEnvelope{1, 0, Inspection{1, 1, {report}}});
+    CHECK((text.find("has_debugger") != std::string::npos) == has_debugger);
+    const auto back = variants::get<Inspection>(decode_agent_message(text).message);
+    CHECK(back.ranks.at(0).has_debugger == has_debugger);
+  }
 }
 
 TEST_CASE("Codec: the last lines of a rank are sent, within their bounds") {

@@ -121,15 +121,20 @@ TEST_CASE("Session: from_env reads the environment, reaches the store and sets w
   for (const auto& [name, value] : variables) ::setenv(name, value, 1);
   ::unsetenv(env::kNcclRasAddr);
   ::unsetenv(env::kNcclLaunchOrderImplicit);
+  ::unsetenv(env::kNcclCommBlocking);
   const auto session = Session::from_env();
   CHECK(session->env().round == 7);
   const std::string ras_address = nccl::ras_address("none", session->env().master);
   CHECK(std::string(::getenv(env::kNcclRasAddr)) == ras_address);
   CHECK(std::string(::getenv(env::kNcclLaunchOrderImplicit)) == "1");
+  CHECK(std::string(::getenv(env::kNcclCommBlocking)) == "1");
+  ::setenv(env::kNcclCommBlocking, "0", 1);
   ::setenv(env::kNcclRasAddr, "localhost:4444", 1);
   ::setenv(env::kNcclLaunchOrderImplicit, "0", 1);
   Session::from_env();
-  // The user's own value stays.
+  CHECK(std::string(::getenv(env::kNcclCommBlocking)) == "1");
+  ::unsetenv(env::kNcclCommBlocking);
+  // The user's own values stay.
   CHECK(std::string(::getenv(env::kNcclRasAddr)) == "localhost:4444");
   CHECK(std::string(::getenv(env::kNcclLaunchOrderImplicit)) == "0");
   ::unsetenv(env::kNcclRasAddr);

@@ -36,6 +36,9 @@ using Loss = std::function<Tensor(const Tensor& x, int rank)>;
 
 struct Net : torch::nn::Module {
   Tensor forward(const Tensor& x, int rank) { return loss(x, rank); }
+  void replace(const std::string& name, const Tensor& parameter) {
+    parameters_[name] = parameter.requires_grad_();
+  }
   Loss loss;
 };
 
@@ -523,14 +526,57 @@ void check(const Model& model, Communicator& communicator) {
   }
 }
 
-// These parameters come to a model after it is wrapped.
-void check_late_parameters(Communicator& communicator) {
+// Goes forward a few times, changes the model, and returns the error of the next forward.
+std::string error_after(int num_forwards, const std::function<void(Net&)>& change,
+                        Communicator& communicator) {
   const Model model{.name = "late", .build = one([] { return matrix(); }, times)};
   const std::shared_ptr<Net> net = make_net(model.build, 1);
   DistributedDataParallel ddp(*net, communicator);
-  net->register_parameter("late", torch::ones({3}));
+  for (int i = 0; i < num_forwards; ++i) ddp(input(model, 0, 0), 0);
+  change(*net);
+  return error_of([&] { ddp(input(model, 0, 0), 0); });
+}
+
+// These parameters come to a model after it is wrapped.
+void check_late_parameters(Communicator& communicator) {
+  const auto add = [](Net& net) { net.register_parameter("late", torch::ones({3})); };
+  const auto replace = [](Net& net) { net.replace("w", torch::ones({kWidth, kWidth})); };
+  const auto add_layer = [](Net& net) { net.register_module("more", Linear(1, 1)); };
+  constexpr char kLate[] = " was added or replaced since the model was wrapped";
+  for (const int num_forwards : {0, 2, 5}) {
+    expect_contains(error_after(num_forwards, add, communicator), concat("parameter late", kLate));
+    expect_contains(error_after(num_forwards, replace, communicator), concat("parameter w", kLate));
+  }
+  // New layers are looked for in some of the forwards.
+  for (const int num_forwards : {3, 767}) {
+    expect_contains(error_after(num_forwards, add_layer, communicator),
+                    concat("parameter more.weight", kLate));
+  }
+}
+
+void check_late_frozen_parameters(Communicator& communicator) {
+  const Model model{.name = "frozen", .build = one([] { return matrix(); }, times)};
+  const std::shared_ptr<Net> net = make_net(model.build, 1);
+  DistributedDataParallel ddp(*net, communicator);
+  const Tensor late = net->register_parameter("late", torch::ones({3}), /*requires_grad=*/false);
+  ddp(input(model, 0, 0), 0);
+  late.set_requires_grad(true);
   expect_contains(error_of([&] { ddp(input(model, 0, 0), 0); }),
-                  "parameter late was added or replaced since the model was wrapped");
+                  "parameter late requires a gradient now");
+}
+
+void check_cast_sparse_parameters(Communicator& communicator) {
+  const Model model{.name = "cast", .build = [](Net& net) -> Loss {
+                      auto rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
+                      return [rows](const Tensor& x, int) mutable {
+                        return error_of_sine(rows->forward(indices_of(x)), x);
+                      };
+                    }};
+  const std::shared_ptr<Net> net = make_net(model.build, 1);
+  DistributedDataParallel ddp(*net, communicator);
+  net->to(torch::kDouble);
+  expect_contains(error_of([&] { ddp(input(model, 0, 0), 0); }),
+                  "parameter rows.weight is Double [10, 6] on cpu now, it was wrapped as Float");
 }
 
 void check_resized_parameters(Communicator& communicator) {
@@ -556,7 +602,9 @@ int program(int, char**) {
       for (const Model& model : models) check(model, *group);
     }
     check_late_parameters(communicator);
+    check_late_frozen_parameters(communicator);
     check_resized_parameters(communicator);
+    check_cast_sparse_parameters(communicator);
     std::cout << models.size() << " models\n";
     return true;
   });

@@ -19,6 +19,9 @@ int program(int argc, char** argv);
 namespace ddp_worker {
 int program(int argc, char** argv);
 }
+namespace kept_memory_worker {
+int program(int argc, char** argv);
+}
 namespace models_worker {
 int program(int argc, char** argv);
 }
@@ -47,6 +50,7 @@ constexpr Worker kWorkers[] = {
     {"checkpoint_worker", checkpoint_worker::program},
     {"ddp_modes_worker", ddp_modes_worker::program},
     {"ddp_worker", ddp_worker::program},
+    {"kept_memory_worker", kept_memory_worker::program},
     {"models_worker", models_worker::program},
     {"optim_worker", optim_worker::program},
     {"tensor_parallel_worker", tensor_parallel_worker::program},

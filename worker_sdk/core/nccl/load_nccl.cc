@@ -67,18 +67,19 @@ constexpr int kBlocking = 1;
   decltype(&::name) name = reinterpret_cast<decltype(&::name)>(library_.require(#name))
 #define DDPRUN_NCCL_OPTIONAL(type, name) type name = reinterpret_cast<type>(library_.find(#name))
 
+// Throws Error(kUnsupported) for a library that is too old.
+int checked_version(const DynamicLibrary& library) {
+  const auto get = reinterpret_cast<decltype(&ncclGetVersion)>(library.require("ncclGetVersion"));
+  int version = 0;
+  if (get(&version) != ncclSuccess) version = 0;
+  if (version >= kMinVersion) return version;
+  throw Error(ErrorCode::kUnsupported, library.path() + " is NCCL " + version_text(version) + "; " +
+                                           version_text(kMinVersion) + " or later is needed");
+}
+
 class LoadedNccl : public NcclApi {
  public:
-  explicit LoadedNccl(const DynamicLibrary& library) : library_(library) {
-    if (ncclGetVersion(&version_) != ncclSuccess) version_ = 0;
-    if (version_ < kMinVersion) {
-      throw Error(ErrorCode::kUnsupported, library_.path() + " is NCCL " + version_text(version_) +
-                                               "; " + version_text(kMinVersion) +
-                                               " or later is needed");
-    }
-    // The environment's value would win over config.blocking.
-    ::setenv("NCCL_COMM_BLOCKING", "1", 1);
-  }
+  explicit LoadedNccl(const DynamicLibrary& library) : library_(library) {}
 
   int version() override { return version_; }
   std::string library() override { return library_.path(); }
@@ -232,10 +233,10 @@ class LoadedNccl : public NcclApi {
   using Deregister = ncclResult_t (*)(ncclComm_t, void*);
 
   const DynamicLibrary library_;
-  int version_ = 0;
+  // It comes before the functions below, which an old library lacks.
+  const int version_ = checked_version(library_);
   std::mutex mutex_;
   std::set<std::string> names_;  // guarded by mutex_
-  DDPRUN_NCCL_REQUIRED(ncclGetVersion);
   DDPRUN_NCCL_REQUIRED(ncclGetUniqueId);
   DDPRUN_NCCL_REQUIRED(ncclCommInitRankConfig);
   DDPRUN_NCCL_REQUIRED(ncclCommSplit);
@@ -266,6 +267,13 @@ class LoadedNccl : public NcclApi {
 }  // namespace
 
 std::shared_ptr<NcclApi> load_nccl() {
+  // This value would win over config.blocking. It isn't set here, where the program may have
+  // threads: setenv is not safe beside a getenv.
+  const char* const blocking = std::getenv(env::kNcclCommBlocking);
+  if (blocking != nullptr && std::string(blocking) != "1") {
+    throw Error(ErrorCode::kUnsupported, std::string(env::kNcclCommBlocking) + "=" + blocking +
+                                             ": only blocking communicators are used: unset it");
+  }
   LibrarySearch search;
   search.what = "NCCL";
   search.override_variable = env::kNcclLibrary;

@@ -15,7 +15,8 @@ namespace ddprun::nccl {
 // copy (LibTorch's), the dynamic linker's path, the library folder beside the build's headers.
 // Throw Error(kUnsupported) if built without the CUDA headers, or if a library can't be loaded
 // (with the linker's own words for each try). The same for a missing function, a version before
-// kMinVersion, or $DDPRUN_NCCL_LIBRARY when another NCCL is loaded.
+// kMinVersion, $NCCL_COMM_BLOCKING other than 1, or $DDPRUN_NCCL_LIBRARY when another NCCL is
+// loaded.
 std::shared_ptr<CudaApi> load_cuda();
 std::shared_ptr<NcclApi> load_nccl();
 

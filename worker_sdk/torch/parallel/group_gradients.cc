@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <set>
 
@@ -61,15 +62,19 @@ void take_results(const std::vector<at::Tensor>& parameters,
   }
 }
 
-// Called after an error: the buckets' memory is in use until the works have ended, which the error
-// ensures.
-void drain(const std::vector<Bucket>& buckets) {
+// Called after an error. A work that failed may still write to its bucket, and so may one that
+// could not be started.
+void keep_unless_done(const std::vector<Bucket>& buckets, Communicator& communicator) {
   for (const Bucket& bucket : buckets) {
     try {
-      if (bucket.work) bucket.work->wait();
+      if (bucket.work) {
+        bucket.work->wait();
+        continue;
+      }
     } catch (const Error&) {
       // The same error again.
     }
+    communicator.keep(std::make_shared<at::Tensor>(bucket.memory));
   }
 }
 
@@ -138,7 +143,7 @@ void torch_adapter::reduce_gradients(const std::vector<at::Tensor>& parameters, 
       take_results(parameters, plan[i], buckets[i]);
     }
   } catch (...) {
-    drain(buckets);
+    keep_unless_done(buckets, communicator);
     throw;
   }
 }

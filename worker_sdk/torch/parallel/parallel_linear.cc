@@ -108,8 +108,7 @@ struct RowLinear : Function<RowLinear> {
     if (is_sequence) whole = start_gather(gradients[0], group);
     if (wanted.bias) {
       const at::Tensor summand = bias_gradient(gradients[0]);
-      of_bias =
-          is_sequence ? start_all_reduce(summand, group) : PendingTensor(summand, {}, nullptr);
+      of_bias = is_sequence ? start_all_reduce(summand, group) : PendingTensor(summand);
     }
     const at::Tensor gradient = is_sequence ? whole.wait() : gradients[0];
     at::Tensor of_input, of_weight;

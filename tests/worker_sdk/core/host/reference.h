@@ -15,6 +15,9 @@
 
 namespace ddprun::host {
 
+using test::is_float;
+using test::is_float8;
+
 constexpr float float_from_bfloat16(std::uint16_t value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
 }
@@ -67,15 +70,6 @@ inline void put(std::vector<std::byte>& bytes, std::size_t i, DType dtype, doubl
     case DType::kFloat8E5M2:
       return test::store_element(&bytes[i], 0, dtype, value);
   }
-}
-
-inline bool is_float8(DType dtype) {
-  return dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2;
-}
-
-inline bool is_float(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
-         dtype == DType::kBFloat16 || is_float8(dtype);
 }
 
 // The value that every rank must have. It is exact, because the inputs are. 8-bit products and sums

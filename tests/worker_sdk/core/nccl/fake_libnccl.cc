@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An NCCL without a GPU, for load_nccl()'s own tests: a library with NCCL's functions, of the
 // version in FAKE_NCCL_VERSION of the environment. With FAKE_LIBNCCL_IS_OLD it has those of
-// NCCL 2.18 alone.
+// NCCL 2.18 alone, with FAKE_LIBNCCL_IS_TOO_OLD not even these.
 //
 // It keeps the job of a non-blocking communicator as NCCL before 2.27 does, in the thread that made
 // the communicator. The communicator is broken once that thread has ended.
@@ -80,11 +80,13 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int,
                                     ncclConfig_t* config) {
   return make(comm, *config);
 }
+#ifndef FAKE_LIBNCCL_IS_TOO_OLD
 ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t* made, ncclConfig_t* config) {
   calls.has_split_config = config != nullptr;
   *made = new ncclComm;
   return ncclSuccess;
 }
+#endif
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = comm->is_broken ? ncclInternalError : ncclSuccess;
   return ncclSuccess;

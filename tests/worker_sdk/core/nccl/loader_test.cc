@@ -154,13 +154,22 @@ FakeLibncclCalls& calls_of(const char* file) {
   return *reinterpret_cast<FakeLibncclCallsFunction*>(function)();
 }
 
-TEST_CASE("load_nccl: communicators are blocking, whatever the environment says") {
-  ::setenv("NCCL_COMM_BLOCKING", "0", 1);
+TEST_CASE("load_nccl: an environment that wants other than blocking communicators is refused") {
+  ::setenv(env::kNcclCommBlocking, "0", 1);
+  const Error error = error_of([] { load_nccl_from(DDPRUN_FAKE_LIBNCCL); });
+  CHECK(std::string(::getenv(env::kNcclCommBlocking)) == "0");  // threads may be reading it
+  ::unsetenv(env::kNcclCommBlocking);
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(std::string(error.what()) ==
+        "NCCL_COMM_BLOCKING=0: only blocking communicators are used: unset it");
+}
+
+TEST_CASE("load_nccl: communicators are blocking, by their configuration or the environment's") {
   const auto library = load_nccl_from(DDPRUN_FAKE_LIBNCCL);
   FakeLibncclCalls& calls = calls_of(DDPRUN_FAKE_LIBNCCL);
   const bool is_scalable = GENERATE(false, true), has_environment = GENERATE(false, true);
   CAPTURE(is_scalable, has_environment);
-  if (!has_environment) ::unsetenv("NCCL_COMM_BLOCKING");
+  if (has_environment) ::setenv(env::kNcclCommBlocking, "1", 1);
   nccl::Comm comm = nullptr;
   const nccl::UniqueId id;
   // The thread that makes a communicator ends at once, and NCCL's job of a non-blocking one with
@@ -177,16 +186,21 @@ TEST_CASE("load_nccl: communicators are blocking, whatever the environment says"
   CHECK(library->comm_async_error(comm, &state) == nccl::Result::kSuccess);
   CHECK(state == nccl::Result::kSuccess);
   CHECK(library->comm_destroy(comm) == nccl::Result::kSuccess);
-  ::unsetenv("NCCL_COMM_BLOCKING");
+  ::unsetenv(env::kNcclCommBlocking);
 }
 
 TEST_CASE("load_nccl: a library before the least version is one line with both versions") {
   ::setenv("FAKE_NCCL_VERSION", "21705", 1);
-  const Error error = error_of([] { load_nccl_from(DDPRUN_FAKE_LIBNCCL); });
+  const Error error = error_of([] { load_nccl_from(DDPRUN_FAKE_LIBNCCL_TOO_OLD); });
   ::unsetenv("FAKE_NCCL_VERSION");
   CHECK(error.code() == ErrorCode::kUnsupported);
-  CHECK(std::string(error.what()) == DDPRUN_FAKE_LIBNCCL
+  CHECK(std::string(error.what()) == DDPRUN_FAKE_LIBNCCL_TOO_OLD
         " is NCCL 2.17.5; 2.18.0 or later is needed");
+}
+
+TEST_CASE("load_nccl: its functions are not put in the place of another library's") {
+  load_nccl_from(DDPRUN_FAKE_LIBNCCL);
+  CHECK(::dlsym(RTLD_DEFAULT, "ncclCommSplit") == nullptr);
 }
 
 TEST_CASE("load_nccl: the least version has to do without younger functions") {

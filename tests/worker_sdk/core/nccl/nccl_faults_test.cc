@@ -6,6 +6,7 @@
 
 #include <barrier>
 #include <cstdlib>
+#include <future>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -287,6 +288,28 @@ TEST_CASE("NcclCommunicator: a work that was done before an abort stays done") {
   });
 }
 
+constexpr char kTwoThreads[] = "two threads call one communicator at the same time";
+
+TEST_CASE("NcclCommunicator: one of two threads that call it at once is refused by name") {
+  Rig rig;
+  rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
+    const auto call = [&] {
+      std::string why;
+      test::code_of([&] { comm.all_reduce(array.view(), ReduceOp::kMax, {}); }, &why);
+      return why;
+    };
+    rig.fake->hang_next(0, "all_reduce");
+    auto first = std::async(std::launch::async, call);
+    while (rig.fake->num_hanging() == 0) std::this_thread::yield();
+    auto second = std::async(std::launch::async, call);
+    const bool is_refused = second.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    rig.fake->release_hangs();
+    expect(first.get().empty(), "the first one goes on");
+    expect(contains(second.get(), kTwoThreads) && is_refused, "the second one is told why at once");
+  });
+}
+
 TEST_CASE("NcclCommunicator: two threads on one communicator never meet inside NCCL") {
   Rig rig;
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream) {
@@ -297,8 +320,9 @@ TEST_CASE("NcclCommunicator: two threads on one communicator never meet inside N
     view.device = Device{Device::Kind::kCuda, 0};
     const auto call = [&] {
       for (int i = 0; i < 50; ++i) {
-        const auto refused = test::code_of([&] { comm.all_reduce(view, ReduceOp::kMax, {}); });
-        expect(!refused || refused == ErrorCode::kInvalidArgument, "done, or one at a time");
+        std::string why;
+        test::code_of([&] { comm.all_reduce(view, ReduceOp::kMax, {}); }, &why);
+        expect(why.empty() || contains(why, kTwoThreads), why);
       }
     };
     std::thread other(call);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/worker_line.h"
+#include "agent/socket_lines.h"
 
 #include <algorithm>
 #include <boost/json/array.hpp>
