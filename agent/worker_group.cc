@@ -30,6 +30,8 @@ namespace ddprun::agent {
 namespace {
 
 constexpr int kUncaughtException = 1;  // Python's exit code after one
+// The time after which processes that workers left behind are named to the user.
+constexpr std::chrono::milliseconds kStopNotice{2'000};
 
 // Whether an error of exec or chdir lasts until somebody repairs the node or the command line.
 bool is_lasting(int error_number) {
@@ -609,7 +611,7 @@ void WorkerGroup::Impl::wait_for_what_is_left() {
   const bool all_ended = std::ranges::all_of(
       workers_, [](const Worker& worker) { return worker.state == WorkerState::kEnded; });
   if (!all_ended || !kill_at_ || Clock::now() >= *kill_at_) return;
-  run_after(kill_timer_, options_.stop_notice, [self = shared_from_this()] {
+  run_after(kill_timer_, kStopNotice, [self = shared_from_this()] {
     if (self->closed_ || self->finished_ || self->warden_gone_) return;
     if (Clock::now() >= *self->kill_at_) return;  // wait_for_the_killed() reports it
     const std::string who = self->remaining();

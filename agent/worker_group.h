@@ -55,8 +55,6 @@ struct WorkerGroupOptions {
   // The round's cgroup, with a leaf for each worker; null: none. Shared with the readers of its
   // counts.
   std::shared_ptr<RoundCgroup> cgroup;
-  // The time after which processes that workers left behind are named to the user.
-  std::chrono::milliseconds stop_notice{2'000};
   // Times after SIGKILL. Processes that still exist are named after kill_notice, and given up after
   // kill_limit.
   std::chrono::milliseconds kill_notice{5'000};

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -115,6 +116,10 @@ std::string SocketAddress::host_text() const {
     ::inet_ntop(AF_INET, &v4, buffer, sizeof buffer);
   } else if (const in6_addr* v6 = v6_address(*this)) {
     ::inet_ntop(AF_INET6, v6, buffer, sizeof buffer);
+    // An address of one link is somebody's only with the interface at which the link is.
+    char name[IF_NAMESIZE] = "";
+    const auto scope = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_scope_id;
+    if (scope != 0 && ::if_indextoname(scope, name)) return concat(buffer, '%', name);
   } else {
     return "(local)";
   }

@@ -10,7 +10,8 @@
 namespace ddprun {
 
 // Opens closed standard streams as /dev/null. Otherwise a socket would get their number, and with
-// it the output for the user. Must be called first in main().
+// it the output for the user. Ignores SIGPIPE and SIGXFSZ: a write without a reader, or beyond the
+// limit of file sizes, then fails with an error. Must be called first in main().
 void open_standard_streams();
 
 // Whether stdout was closed before that call. A job's output may go nowhere, and its workers have a

@@ -359,7 +359,7 @@ class DoctorCommand : public Command {
     command_
         ->add_option(
             "--deadline", deadline_seconds_,
-            "Seconds until all is said of several nodes: who is late is left out (30; full: 120)")
+            "Seconds until all is said of several nodes: late ones are left out (30; full: 120)")
         ->check(number_between(1, 3600));
     command_->add_flag("-v,--all,--verbose", shows_all_, "Show what is well, too");
     command_->add_flag("--json", json_, "All findings, as one JSON object");
@@ -368,7 +368,8 @@ class DoctorCommand : public Command {
     command_->add_option("--thresholds", thresholds_file_, "TOML file of figures (docs/doctor.md)")
         ->envname(env::kDoctorThresholds);
     command_->add_option("--log-dir", log_dir_, "Where jobs' log files go: is there room?");
-    command_->add_option("--state-dir", state_dir_, "Where ddprund keeps its journal: likewise");
+    command_->add_option("--state-dir", state_dir_,
+                         "Where ddprund keeps its journal: is there room?");
     command_
         ->add_option("--timeout", timeout_seconds_,
                      "Seconds for names, file systems, adapters, NVML and the rendezvous, together")

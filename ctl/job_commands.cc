@@ -358,7 +358,7 @@ class JobCommands : public Command {
         cancel_endpoint_(*cancel_) {
     const auto add_place = [&](CLI::App& command, const char* help) {
       command.add_option("--to", place_, help)->check(CLI::IsMember(submit::place_names()));
-      command.add_option("--context", context_, "Of Kubernetes: kubectl's context");
+      command.add_option("--context", context_, "Kubernetes: kubectl's context");
     };
     add_place(jobs_.command(), "Show what was submitted there, instead (docs/submit.md)");
     add_place(status_.command(), "Where JOB is, unless its id says so; without JOB as jobs --to");

@@ -2,7 +2,6 @@
 // ddprunctl: the operator's tool.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <csignal>
 #include <exception>
 #include <memory>
 #include <sstream>
@@ -100,8 +99,6 @@ ManPage man_page(const CLI::App& app) {
 int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails with an error
   set_log_sink(say_line);
   CLI::App app("ddprunctl: submits jobs, looks at ddprun's rendezvous, checks nodes", "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);

@@ -163,7 +163,7 @@ void settle(const OptionValues& given, LaunchConfig& config, std::vector<std::st
   if (!problem.empty()) problems.push_back(std::move(problem));
   if (config.max_nodes == 1 && config.node_rank.value_or(0) > 0) {  // schedulers export node_rank
     config.notes.push_back("--node-rank=" + std::to_string(*config.node_rank) +
-                           " means nothing with one node (--nnodes=1)");
+                           " is ignored with one node (--nnodes=1)");
     config.node_rank.reset();
   }
 }

@@ -43,6 +43,7 @@
 #include "launcher/report/job_records.h"
 #include "launcher/step_token.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/signals.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/systemd_notifier.h"
@@ -126,9 +127,7 @@ class PreemptionWatch {
  private:
   // Schedulers repeat the signal; the first one counts.
   void wait_for_signal() {
-    signals_.async_wait([this](const boost::system::error_code& error, int number) {
-      if (error) return;
-      wait_for_signal();
+    on_each_signal(signals_, [this](int number) {
       if (std::exchange(warned_, true)) return;
       warn_({membership::Preempted::Kind::kNode, "got " + signal_name(number), options_.notice,
              signal_for_workers(number)});
@@ -423,19 +422,13 @@ class NodeJob {
   }
 
   void wait_for_signal() {
-    signals_.async_wait([this](const boost::system::error_code& error, int number) {
-      if (error) return;
-      wait_for_signal();
-      got_signal(number);
-    });
+    on_each_signal(signals_, [this](int number) { got_signal(number); });
   }
 
   // Handles Ctrl-Z: this process sends the node's signs of life, so the job would lose a stopped
   // node. With one node it stops as any program does.
   void wait_for_halt() {
-    halts_.async_wait([this](const boost::system::error_code& error, int) {
-      if (error) return;
-      wait_for_halt();
+    on_each_signal(halts_, [this](int) {
       tell(
           LogLevel::kWarning,
           concat("got SIGTSTP (Ctrl-Z): this node goes on, for the others would take a stopped one "
@@ -603,7 +596,7 @@ class NodeJob {
     }
     if (!plan_.step_token.empty()) {
       tell(LogLevel::kInfo,
-           concat("only who can read ", plan_.step_token, ", which the nodes of the ",
+           concat("only users who can read ", plan_.step_token, ", which the nodes of the ",
                   plan_.rendezvous.origin, " made, can join this job"));
     }
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);

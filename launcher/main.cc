@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -91,8 +90,6 @@ int run_by_agents(const CommandLine& line, const Environment& environment, Servi
 int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes then fails with an error
   set_log_sink(&log_to_stderr);
   try {
     ServiceManager manager = ServiceManager::take_from_environment();

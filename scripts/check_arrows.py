@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails on an #include against the arrows of docs/architecture.md, naming file and line.
+"""Fails on an #include against the arrows of docs/architecture.md, and on a log or clock in a pure folder.
+It names file and line.
 
     scripts/check_arrows.py [ROOT]     check the tree (default: this repository)
     scripts/check_arrows.py --self-test   plant one violation of each kind and expect it found
@@ -68,6 +69,9 @@ EXTERNAL = [
      "CUDA and NCCL are reached through worker_sdk/core/nccl"),
     (r"(catch2/|gtest)", [], "product code knows no test framework"),
 ]
+# Its callers pass the time, and log what it returns.
+PURE = ["rendezvous/membership"]
+IMPURE = re.compile(r"common/log\.h|\w*clock::now\(", re.I)
 # Tests and benchmarks may include anything; the product may include nothing of theirs.
 UNCHECKED = ["tests", "bench"]
 HEAVY = re.compile(r"torch/(torch|all)\.h|torch/script\.h")
@@ -127,6 +131,9 @@ def check_tree(root):
                 reason = match and check_include(path, match[2], match[1] == '"')
                 if reason:
                     found.append((path, number, match[2], reason))
+                impure = within(path, PURE) and IMPURE.search(line)
+                if impure:
+                    found.append((path, number, impure[0], "its folder is pure: it has no log and no clock"))
     return found, count
 
 
@@ -138,21 +145,24 @@ def self_test():
            ("worker_sdk/ddp/a.cc", "torch/torch.h"), ("worker_sdk/torch/a.h", "torch/torch.h"),
            ("launcher/a.cc", "worker_sdk/core/env.h"), ("worker_sdk/ddp/a.cc", "nccl.h"),
            ("ctl/a.cc", "agent/node_agent.h"), ("agent/a.cc", "tests/support/catch.h"), ("agent/a.cc", "agent2.h"),
-           ("ctl/doctor/a.cc", "curses.h"), ("rendezvous/a.cc", "common/error.h"), ("agent/a.cc", "boost/json/parse.hpp")]
+           ("ctl/doctor/a.cc", "curses.h"), ("rendezvous/a.cc", "common/error.h"), ("agent/a.cc", "boost/json/parse.hpp"),
+           ("rendezvous/membership/a.cc", "common/log.h"), ("rendezvous/membership/a.cc", "Clock::now()"),
+           ("rendezvous/membership/a.h", "std::chrono::system_clock::now()")]
     good = [("launcher/a.cc", "rendezvous/daemon/daemon.h"), ("agent/a.cc", "boost/asio.hpp"),
             ("worker_sdk/torch/a.cc", "torch/torch.h"), ("apps/train/a.cc", "worker_sdk/torch/ddp.h"),
             ("worker_sdk/core/nccl/a.cc", "nccl.h"), ("tests/a.cc", "launcher/cli.h"),
             ("ctl/doctor/a.cc", "agent/gpu/gpu_helper.h"), ("common/json.cc", "boost/json/basic_parser_impl.hpp"),
-            ("rendezvous/store/a.cc", "common/error.h")]
+            ("rendezvous/store/a.cc", "common/error.h"), ("rendezvous/membership/a.cc", "common/log_level.h"),
+            ("rendezvous/wire/a.cc", "Clock::now()")]
     for path, header in bad + good:
         with tempfile.TemporaryDirectory() as root:
             os.makedirs(os.path.dirname(os.path.join(root, path)))
             with open(os.path.join(root, path), "w") as f:
-                f.write(f'// c\n#include "{header}"\n')
+                f.write("// c\n" + (f'#include "{header}"' if "(" not in header else header) + "\n")
             found = [(v[0], v[1]) for v in check_tree(root)[0]]
             expected = [] if (path, header) in good else [(path, 1 if path == "rendezvous/a.cc" else 2)]
             if found != expected:
-                sys.exit(f"check_arrows: self-test: {path} includes {header}: {found}, not {expected}")
+                sys.exit(f"check_arrows: self-test: {path} has {header}: {found}, not {expected}")
     print(f"check_arrows: self-test passed: {len(bad)} planted violations found, {len(good)} allowed")
 
 
@@ -162,7 +172,7 @@ def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..")
     found, count = check_tree(root)
     for path, number, header, reason in found:
-        print(f"{path}:{number}: includes {header}: {reason}")
+        print(f"{path}:{number}: {header}: {reason}")
     print(f"check_arrows: {count} files, {len(found)} against the arrows")
     return 1 if found else 0
 

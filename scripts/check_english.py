@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that sentences of pages and comments are short, and that comments and tests' names begin with their subjects.
+"""Checks that sentences of pages and comments are short, and that comments, messages and tests' names begin with
+their subjects.
 
     scripts/check_english.py [FILE…]      pages and sources; all of the tree if none is given
     scripts/check_english.py --self-test  the check itself
@@ -23,7 +24,9 @@ RIDDLES = re.compile(rf"({OPENERS})\b")
 TEST_NAME = re.compile(r"""^[ \t]*(?:def test_|(?:TEST_CASE|SECTION)\w*\(\s*(?:[\w:<>]+,\s*)?"(?:[^":]*: (?:"\s*")?)?)"""
                        rf"(?P<name>(?:{OPENERS})(?![a-z])[^\"(\n]*)", re.M | re.I)
 SENTENCE_END = re.compile(r"""(?<=[.!?])["”)*]*\s+(?=[A-Z"“„(*\[]|CODE)""")
-PAGES = ("docs/*.md", "README.md", "CONTRIBUTING.md")
+# A literal of the product. "What" and "Where" begin a help text as they begin a title.
+MESSAGE = re.compile(r'"(.*[.:;] )?(Of|Who|Whose|Likewise) ')
+PAGES = ("docs/*.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "tests/CLAIMS.md")
 C_SOURCES, OTHER_SOURCES = (".cc", ".h", ".cu", ".js"), (".py", ".cmake", ".sh", "CMakeLists.txt")
 # Matches strings, too, so that nothing inside them is taken for a comment.
 C_COMMENT = re.compile(r"""R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|`[^`]*`|(?<!\w)'(?:\\.|[^'\\\n])+'|"""
@@ -91,6 +94,10 @@ def problems(name, text):
     for found in [] if is_page else TEST_NAME.finditer(text):
         line = text.count("\n", 0, found.start("name")) + 1
         yield f"{name}:{line}: begin a test's name with its subject: {found['name']}"
+    for found in C_COMMENT.finditer(text) if name.endswith(C_SOURCES) and not name.startswith("tests/") else []:
+        if MESSAGE.match(found[0]):
+            line = text.count("\n", 0, found.start()) + 1
+            yield f"{name}:{line}: begin a message with its subject: {found[0]}"
     mean = sum(lengths) / max(1, len(lengths))
     if is_page and mean > LONGEST_MEAN:
         yield f"{name}: {mean:.1f} words a sentence, the most is {LONGEST_MEAN}"
@@ -112,6 +119,8 @@ def self_test():
             ("a.js", f"const a = `// Of`;\n// {long[:90]}\n// {long[90:]}", [":2: 37"]),
             ("a.py", f'"""It ends. Who\n   ends?"""\na = "#"  # Likewise\n# {long}', [":1: begin", ":3: begin", ":4: 37"]),
             ("a.cmake", f"# a  {long[90:]}\n#    {long[90:]}\n#      {long[90:]}\n", []),
+            ("a.cc", 'f("Of these, one.");\nf("It is on. Likewise " g);\nf("Off or on: of it", "What");  // "Who is it?"\n',
+             [":1: begin a message", ":2: begin a message"]),
             ("a_test.cc", 'TEST_CASE("A: it is what") {\n  SECTION("of it") {}\nTEST_CASE_METHOD(\n    B, "A: What is") {\n',
              [":2: begin a test", ":4: begin a test"]),
             ("a_test.cc", 'TEST_CASE("A: whatever is") {\n  f("of it");\nTEST_CASE(\n    "A: "\n    "who is") {\n', [":5: begin a test"]),

@@ -16,6 +16,9 @@ using agent_action::Lease;
 using agent_action::RoundOver;
 using agent_action::Send;
 
+// From Leave until the job's end is confirmed.
+constexpr std::chrono::milliseconds kLeaveTimeout{2'000};
+
 std::vector<AgentAction> AgentMachine::step(const AgentEvent& event, TimePoint now) {
   out_.clear();
   now_ = now;
@@ -74,7 +77,7 @@ void AgentMachine::leave(Leave leave, int stop_signal) {
     say(std::move(leave));
     awaiting_job_end_ = true;
     end_lease();
-    leave_deadline_ = now_ + options_.leave_timeout;
+    leave_deadline_ = now_ + kLeaveTimeout;
   }
   decide_here(std::move(end));
 }

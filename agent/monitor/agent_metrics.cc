@@ -44,7 +44,7 @@ void write_rendezvous(TextWriter& out, const AgentMetrics& all) {
                 all.counts.waits);
   out.single("ddprun_round", Type::kGauge, "The live or last round; 0: none has begun.", all.round);
   if (all.node_rank >= 0) {
-    out.single("ddprun_node_rank", Type::kGauge, "Of this node in that round.",
+    out.single("ddprun_node_rank", Type::kGauge, "Rank of this node in that round.",
                static_cast<std::uint64_t>(all.node_rank));
   }
 }
@@ -94,7 +94,7 @@ void write_uses(TextWriter& out, const std::vector<std::optional<WorkerUse>>& us
                &WorkerUse::resident_bytes);
   of_each_rank(out, "ddprun_worker_sockets", Type::kGauge,
                "Open sockets of a worker and of what it started.", uses, &WorkerUse::num_sockets);
-  of_each_rank(out, "ddprun_worker_tcp_connections", Type::kGauge, "Of these, connected TCP ones.",
+  of_each_rank(out, "ddprun_worker_tcp_connections", Type::kGauge, "Its connected TCP sockets.",
                uses, &WorkerUse::num_connections);
 }
 
@@ -148,7 +148,7 @@ void write_counters(TextWriter& out, const NodeCounters& node) {
     out.single("ddprun_node_memory_bytes", Type::kGauge, "Memory of this machine.",
                node.memory->total_bytes);
     out.single("ddprun_node_memory_available_bytes", Type::kGauge,
-               "Of that, what programs could have without swapping.", node.memory->available_bytes);
+               "Memory that programs could have without swapping.", node.memory->available_bytes);
   }
   if (node.tcp) {
     out.single("ddprun_node_tcp_sent_segments_total", Type::kCounter,
@@ -183,7 +183,7 @@ void write_gpus(TextWriter& out, const GpuStatuses& gpus) {
   of_each("ddprun_node_gpu_use_ratio", "Share of the last moments in which a kernel ran.",
           &GpuStatus::use);
   of_each("ddprun_node_gpu_memory_bytes", "Memory of a GPU.", &GpuStatus::memory_bytes);
-  of_each("ddprun_node_gpu_memory_used_bytes", "Of that, what is in use.",
+  of_each("ddprun_node_gpu_memory_used_bytes", "Memory of a GPU in use.",
           &GpuStatus::memory_used_bytes);
   of_each("ddprun_node_gpu_power_watts", "What a GPU draws.", &GpuStatus::watts);
   of_each("ddprun_node_gpu_temperature_celsius", "How hot a GPU is.", &GpuStatus::celsius);

@@ -41,6 +41,7 @@
 #include "common/text.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/signals.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/security/tls.h"
@@ -89,9 +90,8 @@ class StandingAgent {
         io_(1),
         notifier_(io_, std::move(manager)),
         signals_(io_, SIGTERM, SIGINT, SIGQUIT),
-        outlived_(io_, SIGUSR1, SIGUSR2),
-        hang_up_(io_, SIGHUP),
         end_timer_(io_) {
+    notifier_.outlive_signals("standing on", [this] { return reload(); });
     if (::access(program_.c_str(), X_OK) != 0) {
       throw Error(ErrorCode::kInvalidArgument,
                   concat(program_, ": ", errno_text(errno), "; it runs the jobs"));
@@ -121,8 +121,6 @@ class StandingAgent {
     if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
     remove_old_output();
     wait_for_signal();
-    outlive_signals();
-    reload_by_signal();
     log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
              options_.endpoint_text);
     notifier_.ready([this] { return status(); });
@@ -334,41 +332,14 @@ class StandingAgent {
     finish_if_idle();
   }
 
-  // Reloads at SIGHUP. A terminal that closes sends it, too, so it never ends jobs.
-  void reload_by_signal() {
-    hang_up_.async_wait([this](boost::system::error_code error, int) {
-      if (error) return;
-      reload();
-      reload_by_signal();
-    });
-  }
-
-  void reload() {
-    notifier_.reloading();
-    try {
-      const bool has_files = !options_.token_file.empty() || options_.tls.any();
-      if (has_files) link_->use(security_of(options_));
-      log_info("got SIGHUP: ", has_files ? "the token and the certificates are read again"
-                                         : "no file to read again; standing on");
-    } catch (const Error& error) {
-      log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
-    }
-    notifier_.reloaded();
-  }
-
-  // Handles signals that would end the agent by default, and every job here with it. Such a signal
-  // may warn all processes of a node, or all whose names begin with ddprun.
-  void outlive_signals() {
-    outlived_.async_wait([this](boost::system::error_code error, int number) {
-      if (error) return;
-      log_info("got ", signal_name(number), ": standing on (SIGTERM ends it)");
-      outlive_signals();
-    });
+  bool reload() {
+    const bool has_files = !options_.token_file.empty() || options_.tls.any();
+    if (has_files) link_->use(security_of(options_));
+    return has_files;
   }
 
   void wait_for_signal() {
-    signals_.async_wait([this](boost::system::error_code error, int number) {
-      if (error) return;
+    on_each_signal(signals_, [this](int number) {
       if (echo_.is_echo(number, Clock::now())) {
         log_info(SignalEcho::text(number));
       } else if (is_leaving_) {  // a second signal: kills at once
@@ -379,7 +350,6 @@ class StandingAgent {
         log_info("stopping: ", signal_name(number), ", ", counted(parts_.size(), "gang"));
         leave();
       }
-      wait_for_signal();
     });
   }
 
@@ -408,7 +378,7 @@ class StandingAgent {
 
   asio::io_context io_;
   rendezvous::SystemdNotifier notifier_;
-  asio::signal_set signals_, outlived_, hang_up_;
+  asio::signal_set signals_;
   asio::steady_timer end_timer_;
   std::map<std::string, Part> parts_;  // by gang, until they are forgotten
   std::set<std::string> unread_;       // gangs whose output somebody hasn't read to the end
@@ -437,8 +407,6 @@ void say_line(LogLevel level, std::string_view message) {
 int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the limit of file sizes is then an error of write()
   set_log_sink(say_line);
   try {
     ServiceManager manager = ServiceManager::take_from_environment();

@@ -17,7 +17,7 @@ void write_queue(TextWriter& out, const StandingMetrics& all) {
              "How often it was connected again.", all.reconnects);
   out.single("ddprun_slots", Type::kGauge, "How many workers of gangs may run here at once.",
              static_cast<std::uint64_t>(all.slots));
-  out.single("ddprun_slots_used", Type::kGauge, "Of these, those that gangs have now.",
+  out.single("ddprun_slots_used", Type::kGauge, "Slots of this node that gangs have now.",
              static_cast<std::uint64_t>(all.slots_used));
 }
 

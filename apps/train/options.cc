@@ -186,10 +186,11 @@ class OptimizerFlags {
                  "Learning rate, the highest (default: adadelta 1, sgd 0.05, adam, adamw 0.001)")
               ->check(check_positive, "")
               ->default_str("");
-    momentum_ = number(app, "--momentum", options.momentum, "Of sgd")->check(CLI::Range(0.0, 1.0));
+    momentum_ =
+        number(app, "--momentum", options.momentum, "Momentum of sgd")->check(CLI::Range(0.0, 1.0));
     weight_decay_ =
         number(app, "--weight-decay", options.weight_decay,
-               "Of weights, not of biases (sgd, adam, adamw; default: adamw 0.01, else 0)")
+               "Decay of weights, not of biases (sgd, adam, adamw; default: adamw 0.01, else 0)")
             ->check(check_not_negative, "")
             ->default_str("");
     number(app, "--clip-norm", options.clip_norm, "Scale gradients down to this norm (0: never)")

@@ -85,12 +85,11 @@ class Maker {
                                     ", ", percent_text(facts_.phases[phase] / all)));
     }
     constexpr std::size_t kTraining = phase_index("running");
-    chart.summary =
-        concat("Of ", seconds_text(all), ", ", percent_text(facts_.phases[kTraining] / all),
-               !facts_.tells_steps ? " was the workers' run; none told its steps."
-               : facts_.has_ledger ? " was training that counted."
-                                   : " was training.",
-               left_out());
+    chart.summary = concat(percent_text(facts_.phases[kTraining] / all), " of ", seconds_text(all),
+                           !facts_.tells_steps ? " was the workers' run; none told its steps."
+                           : facts_.has_ledger ? " was training that counted."
+                                               : " was training.",
+                           left_out());
     chart.table.heads.emplace_back("sum");
     total.push_back(seconds_text(all));
     chart.table.rows.push_back(std::move(total));
@@ -215,7 +214,7 @@ class Maker {
     step.without_peaks = true;
     add(readings_.step, step);
     GridChart own = wanted("own_time", Section::kSteps,
-                           "Of it a rank's own: without waits for others", kSeconds);
+                           "A rank's own part of it: without waits for others", kSeconds);
     own.most_lines = kFewRanks;
     own.without_peaks = true;
     add(readings_.own, own);

@@ -192,7 +192,7 @@ std::vector<std::string> rank_notes(const JobFile& job) {
   }
   if (job.spares > 0) {
     notes.push_back("the last " + std::to_string(job.spares) +
-                    " are spares; who comes first has a place");
+                    " are spares; the first ones to come have the places");
   }
   return notes;
 }

@@ -41,7 +41,7 @@ class GangPlanner {
     for (const char* option : kOtherWays) {
       if (!line_.values.has(option)) continue;
       refuse(concat(line_.values.as_given(option),
-                    ": means nothing where standing agents run the "
+                    ": has no effect where standing agents run the "
                     "job (--standing-agents): leave it out"));
     }
     find_queue();

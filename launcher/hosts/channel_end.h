@@ -113,8 +113,8 @@ class Heartbeat {
   }
   // When step() is to be called; nullopt: not before expect().
   std::optional<Clock::time_point> next() const {
-    std::optional<Clock::time_point> next = beat_at_;
-    keep_earlier(next, silent_at_);
+    std::optional<Clock::time_point> next;
+    for (const auto& at : {beat_at_, silent_at_}) keep_earlier(next, at);
     return next;
   }
 

@@ -20,6 +20,9 @@ bool is_numeric(const std::string& host) {
          host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
+// From a host that can't be had to giving up.
+constexpr std::chrono::milliseconds kGatherTime{1'000};
+
 constexpr int code_of(ExitCode code) { return static_cast<int>(code); }
 
 }  // namespace
@@ -266,7 +269,7 @@ void Fleet::lose(int index, int code, const std::string& text) {
   } else {
     missing_.push_back({name(index), loss});
     if (give_up_by_) return;
-    give_up_by_ = now_ + options_.gather_time;
+    give_up_by_ = now_ + kGatherTime;
     missing_code_ = code;
   }
 }

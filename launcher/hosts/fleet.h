@@ -30,7 +30,6 @@ struct FleetOptions {
   int fanout = 64;            // most hosts that are being reached at once
   std::string endpoint = {};  // the rendezvous'; empty: one of the nodes serves it
   std::chrono::milliseconds reach_timeout{60'000};     // from ssh's start to the agent's hello
-  std::chrono::milliseconds gather_time{1'000};        // from a host that can't be had to giving up
   std::chrono::milliseconds stop_timeout{50'000};      // from the first signal to the end
   std::chrono::milliseconds verdict_patience{10'000};  // for the rendezvous to decide after a loss
 };

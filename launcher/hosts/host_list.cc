@@ -159,7 +159,7 @@ void ListReader::read_line(std::string_view raw, const std::string& where) {
     } else if (equals < field.size() &&
                (key == "binding" || key == "ifname" || key == "map" || key == "weight")) {
       list_.notes.push_back(
-          concat(where, ": ", quoted(field), " is another launcher's and means nothing here"));
+          concat(where, ": ", quoted(field), " is another launcher's and is ignored"));
     } else {
       refuse_list(where, quoted(field), ": wants slots=N or max-slots=N");
     }

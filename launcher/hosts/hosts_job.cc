@@ -37,6 +37,7 @@
 #include "launcher/hosts/channel_end.h"
 #include "launcher/hosts/own_lines.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/signals.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 
@@ -227,9 +228,7 @@ class HostsJob : private FleetActions {
   };
 
   void wait_for_signal() {
-    signals_.async_wait([this](const boost::system::error_code& error, int number) {
-      if (error) return;
-      wait_for_signal();
+    on_each_signal(signals_, [this](int number) {
       const bool warns = std::find(warnings_.begin(), warnings_.end(), number) != warnings_.end();
       signalled_ = signalled_ || !warns;
       fleet_.signalled(number, warns, Clock::now());
@@ -237,11 +236,9 @@ class HostsJob : private FleetActions {
   }
 
   void wait_for_halt() {
-    halts_.async_wait([this](const boost::system::error_code& error, int number) {
-      if (error) return;
+    on_each_signal(halts_, [this](int number) {
       if (number == SIGTSTP) stand_still();
       input_.continued();
-      wait_for_halt();
     });
   }
 

@@ -69,7 +69,7 @@ void tell_idle_keys(LaunchConfig& config) {
     const bool is_known = std::find(kIdleKeys.begin(), kIdleKeys.end(), key) != kIdleKeys.end();
     config.notes.push_back(
         "--rdzv-conf: " + std::string(is_known ? "" : "unknown key ") + "\"" + key +
-        "\" means nothing here" +
+        "\" is ignored" +
         (is_known ? "" : did_you_mean(key, {kHeededKeys.begin(), kHeededKeys.end()})));
   }
 }

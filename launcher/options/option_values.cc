@@ -131,9 +131,9 @@ std::vector<std::string> unknown_variables(const Environment& environment) {
       return variable_of("", option) == rest;
     });
     if (typed != table.end()) {
-      lines.push_back(name + " means nothing: --" + typed->name + " is for the command line");
+      lines.push_back(name + " is ignored: --" + typed->name + " is for the command line");
     } else if (const std::string similar = nearest_to(rest, variables); !similar.empty()) {
-      lines.push_back(concat(name, " means nothing (did you mean ", prefix, similar, "?)"));
+      lines.push_back(concat(name, " is ignored (did you mean ", prefix, similar, "?)"));
     }
   }
   return lines;

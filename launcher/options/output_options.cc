@@ -68,26 +68,26 @@ std::string set_events(const std::string& value, LaunchConfig& config) {
 }
 
 // Notes that the given option has no effect.
-void mean_nothing(const char* option, const std::string& value, const char* why,
+void note_ignored(const char* option, const std::string& value, const char* why,
                   LaunchConfig& config) {
-  config.notes.push_back("--" + std::string(option) + "=" + value + " means nothing here: " + why);
+  config.notes.push_back("--" + std::string(option) + "=" + value + " is ignored: " + why);
 }
 
 std::string set_monitor_interval(const std::string& value, LaunchConfig& config) {
   if (!parse_seconds(value)) return "wants a number of seconds";
-  mean_nothing("monitor-interval", value, "nothing is polled", config);
+  note_ignored("monitor-interval", value, "nothing is polled", config);
   return {};
 }
 
 std::string set_start_method(const std::string& value, LaunchConfig& config) {
   if (value != "spawn" && value != "fork" && value != "forkserver")
     return "must be spawn, fork or forkserver";
-  mean_nothing("start-method", value, "workers are programs, not Python functions", config);
+  note_ignored("start-method", value, "workers are programs, not Python functions", config);
   return {};
 }
 
 std::string set_logs_specs(const std::string& value, LaunchConfig& config) {
-  mean_nothing("logs-specs", value, "it names a plug-in of torchrun's own Python", config);
+  note_ignored("logs-specs", value, "it names a plug-in of torchrun's own Python", config);
   return {};
 }
 
@@ -165,11 +165,11 @@ std::vector<Option> torchrun_options() {
       {"event-log-handler", "null|console|file=PATH", "null",
        "what becomes of the workers, as lines of JSON on stderr or in a file", kGroup,
        set_event_log},
-      {"monitor-interval", "SECONDS", "", "accepted, means nothing: nothing is polled", kGroup,
+      {"monitor-interval", "SECONDS", "", "ignored, with a warning: nothing is polled", kGroup,
        set_monitor_interval},
-      {"start-method", "spawn|fork|forkserver", "", "accepted, means nothing", kGroup,
+      {"start-method", "spawn|fork|forkserver", "", "ignored, with a warning", kGroup,
        set_start_method},
-      {"logs-specs", "NAME", "", "accepted, means nothing", kGroup, set_logs_specs},
+      {"logs-specs", "NAME", "", "ignored, with a warning", kGroup, set_logs_specs},
   };
 }
 

@@ -75,7 +75,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
   agent.facts.peer_is_loopback =
       agent.facts.peer_addr.starts_with("127.") || agent.facts.peer_addr == "::1";
   if (options_.asks_kernel) agent.facts.user = loopback_client(socket.native_handle());
-  agent.peer = concat(agent.facts.peer_addr, ":", peer.port());
+  agent.peer = peer_text(socket.native_handle());
   agent.join_timer = std::make_unique<asio::steady_timer>(socket.get_executor());
   agent.join_timer->expires_after(options_.join_timeout);
   const auto self = shared_from_this();

@@ -115,8 +115,8 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
       ->type_name("DURATION")
       ->capture_default_str();
   app.add_option("--watch-output", texts.watch_output,
-                 "Whether who watches a job (the page at /, ddprunctl top) can see the "
-                 "last lines that its ranks print (docs/status-page.md)")
+                 "Whether watchers of a job (the page at /, ddprunctl top) can see the last "
+                 "lines that its ranks print (docs/status-page.md)")
       ->type_name("on|off")
       ->capture_default_str();
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
@@ -135,9 +135,10 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
              "What one job's workers may have in the rendezvous (--store=proxy): "
              "keys=1M,bytes=4GiB (at most a quarter of the memory),connections=65536,requests=N a "
              "second (default: any number)");
-  add_limits("--limits", flags.daemon.limits,
-             "Likewise all jobs' together: keys=10M,bytes=16GiB (at most half of the memory),"
-             "connections=262144 (and as many agents), requests=N");
+  add_limits(
+      "--limits", flags.daemon.limits,
+      "The same limits for all jobs together: keys=10M,bytes=16GiB (at most half of the memory),"
+      "connections=262144 (and as many agents), requests=N");
 }
 
 void add_security_options(CLI::App& app, DaemonFlags& flags) {
@@ -153,16 +154,17 @@ void add_security_options(CLI::App& app, DaemonFlags& flags) {
       ->envname(env::kTokenFile);
   app.add_option(
       "--scrape-token-file", flags.scrape_token_file,
-      "With --token-file: who sends this file's content as a bearer token, as Prometheus "
+      "With --token-file: a client that sends this file's content as a bearer token, as Prometheus "
       "does, may read /metrics, /v1/status and /v1/jobs; over TLS, or on loopback");
   app.add_option("--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
   app.add_option("--tls-key", flags.tls.key, "Its key (PEM), mode 600");
   app.add_option("--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
   app.add_flag("--tls-verify-client", flags.tls.verify_client,
                "Serve only clients that have a certificate of it");
-  app.add_flag("--insecure", flags.is_insecure,
-               "Serve beyond loopback without --token-file and TLS: who reaches the port can join "
-               "and end jobs, and read their keys");
+  app.add_flag(
+      "--insecure", flags.is_insecure,
+      "Serve beyond loopback without --token-file and TLS: anyone who reaches the port can join "
+      "and end jobs, and read their keys");
 }
 
 void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {

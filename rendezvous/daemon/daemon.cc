@@ -54,15 +54,16 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   // Takes an upgraded stream that is not started, and that got the challenge of `proof`.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
             Newcomer newcomer, Admitted admitted) {
+    auto& socket = frames->wire().socket();
     boost::system::error_code gone;
-    const auto peer = frames->wire().socket().remote_endpoint(gone);
+    socket.remote_endpoint(gone);
     if (gone || is_stopped_) return;
     const std::uint64_t number = next_number_++;
     Waiting& waiting = waiting_[number];
     waiting.frames = frames;
     waiting.proof = std::move(proof);
     waiting.admitted = std::move(admitted);
-    waiting.peer = concat(peer.address().to_string(), ":", peer.port());
+    waiting.peer = peer_text(socket.native_handle());
     waiting.timer = std::make_unique<boost::asio::steady_timer>(io_, timeout_);
     const auto self = shared_from_this();
     newcomer.ended_by([self, number](const std::string& reason) {
@@ -316,7 +317,6 @@ class Daemon::Impl {
     const int reserve = std::min(limit / 4, kMostReservedDescriptors);
     newcomers_ = std::make_shared<PendingHandshakes>(
         io_, PendingHandshakes::Options{.max = options_.max_handshakes,
-                                        .max_per_address = options_.max_handshakes_per_address,
                                         .time_limit = options_.newcomer_timeout,
                                         .max_descriptor = limit - reserve / 4});
 
@@ -324,8 +324,6 @@ class Daemon::Impl {
     set_security(security_);
 
     TlsAdmission::Options turns;
-    turns.max_under_way = options_.max_tls_handshakes;
-    turns.max_per_address = options_.max_tls_handshakes_per_address;
     turns.turn = options_.tls_turn;
     turns.begin = [this](UniqueFd connection, Newcomer newcomer) {
       take_http(std::move(connection), std::move(newcomer), true);
@@ -396,7 +394,7 @@ class Daemon::Impl {
     options.page = [this](const HttpSession::Request& request, HttpSession::Answer answer) {
       page(request, std::move(answer));
     };
-    options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
+    options.ended = [this, number] { sessions_.erase(number); };
     options.only_user = only_user();
     options.tls = security_.tls;
     options.is_tls = is_tls;
@@ -405,8 +403,7 @@ class Daemon::Impl {
     options.scrape_token = security_.scrape_token;
     options.takes_gangs = options_.has_gangs;
     options.takes_uploads = options_.has_gangs && !security_.token && beyond_loopback_.empty();
-    options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
-                                      auto proof) {
+    options.upgraded = [this, number](HttpSession::Peer peer, const auto& frames, auto proof) {
       upgraded(peer, frames, std::move(proof),
                std::move(sessions_.extract(number).mapped().newcomer));
     };

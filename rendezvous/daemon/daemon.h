@@ -18,10 +18,10 @@
 #include "common/secret.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
-#include "rendezvous/daemon/kept_jobs.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/tails.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
 #include "rendezvous/wire/frame_stream.h"
@@ -47,18 +47,13 @@ struct DaemonOptions {
   std::chrono::milliseconds handshake_timeout{10'000};   // from accept to request, upgrade to Join
   std::chrono::milliseconds newcomer_timeout{20'000};    // from accept to Join, or to the page sent
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
-  // The limits of connections that have not said who they are: in all, and of one address
-  // (pending_handshakes.h).
+  // The limit of connections that have not said who they are. PendingHandshakes and TlsAdmission
+  // (pending_handshakes.h) have those of one address and of TLS sessions.
   std::size_t max_handshakes = 4096;
-  std::size_t max_handshakes_per_address = 2048;
-  // The limits of TLS sessions among them, in all and of one address; others wait for their turn
-  // (TlsAdmission).
-  std::size_t max_tls_handshakes = 128;
-  std::size_t max_tls_handshakes_per_address = 32;
-  std::chrono::milliseconds tls_turn{2'000};
-  WaitingPages::Limits waiting_pages;  // further pages are refused
-  WatcherLimits watchers;              // of status pages
-  bool watch_output = true;            // they can see ranks' output
+  std::chrono::milliseconds tls_turn{2'000};  // TlsAdmission::Options::turn
+  WaitingPages::Limits waiting_pages;         // further pages are refused
+  WatcherLimits watchers;                     // of status pages
+  bool watch_output = true;                   // they can see ranks' output
   // Agents must prove that they have it, and there is no store on the port. Null: all agents are
   // taken.
   std::shared_ptr<const Secret> token;
@@ -72,6 +67,15 @@ struct DaemonOptions {
   // The limits of stores behind proxies and on the port. `limits.connections` is the limit of
   // agents, too.
   StoreLimits job_limits = default_job_limits(), limits = default_total_limits();
+};
+
+// A journal, in which jobs outlive a daemon, and its content. Only ddprund has one: a ddprun keeps
+// no jobs, and doesn't load SQLite.
+struct KeptJobs {
+  std::unique_ptr<journal::BatchWriter> writer;
+  journal::Content content{};
+  // Set for a shared journal, where other ddprunds may take over; called once, on the I/O thread.
+  std::function<void(const std::string& why)> deposed{};
 };
 
 // How long Daemon::when_idle() waits for the jobs.

@@ -82,7 +82,8 @@ void write_seconds(TextWriter& out, const membership::PhaseSeconds& seconds) {
     if (phase != &membership::PhaseSeconds::redone) out.sample({{"phase", name}}, seconds.*phase);
   }
   out.single("ddprun_job_redone_seconds_total", Type::kCounter,
-             "Of phase running, what steps cost that a later round did again.", seconds.redone);
+             "Part of phase running: what steps cost that a later round did again.",
+             seconds.redone);
 }
 
 void write_connections(TextWriter& out, const DaemonMetrics& all) {

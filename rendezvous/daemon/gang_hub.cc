@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/peer_user.h"
+#include "common/socket.h"
 #include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
@@ -24,13 +25,14 @@ GangHub::GangHub(asio::io_context& io, Options options)
 // ---- connections ----
 
 void GangHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcomer) {
+  auto& socket = frames->wire().socket();
   boost::system::error_code gone;
-  const auto peer = frames->wire().socket().remote_endpoint(gone);
+  socket.remote_endpoint(gone);
   if (gone || stopped_) return;
   const ConnectionId id = next_id_++;
   Agent& agent = agents_[id];
   agent.frames = frames;
-  agent.peer = concat(peer.address().to_string(), ":", peer.port());
+  agent.peer = peer_text(socket.native_handle());
   agent.timer = std::make_unique<asio::steady_timer>(io_, options_.hello_timeout);
   const auto self = shared_from_this();
   newcomer.ended_by([self, id](const std::string& reason) {

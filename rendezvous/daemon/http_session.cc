@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/peer_user.h"
+#include "common/socket.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
@@ -29,9 +30,7 @@ HttpSession::HttpSession(security::Wire wire, Options options)
     : options_(std::move(options)),
       exchange_(std::move(wire)),
       timer_(exchange_.wire.get_executor()) {
-  boost::system::error_code error;
-  const auto peer = exchange_.wire.socket().remote_endpoint(error);
-  peer_ = concat(peer.address().to_string(), ":", peer.port());
+  peer_ = peer_text(exchange_.wire.socket().native_handle());
 }
 
 void HttpSession::start() {
@@ -289,7 +288,7 @@ void HttpSession::upgrade(Peer peer) {
         self->frames_.reset();
         const auto upgraded = std::exchange(self->options_.upgraded, nullptr);
         const auto ended = std::exchange(self->options_.ended, nullptr);
-        if (upgraded) upgraded(*self, peer, frames, std::move(self->proof_));
+        if (upgraded) upgraded(peer, frames, std::move(self->proof_));
       });
 }
 
@@ -297,7 +296,7 @@ void HttpSession::finish() {
   timer_.cancel();
   if (const auto frames = std::exchange(frames_, nullptr)) frames->close();
   exchange_.wire.close();
-  if (const auto ended = std::exchange(options_.ended, nullptr)) ended(*this);
+  if (const auto ended = std::exchange(options_.ended, nullptr)) ended();
 }
 
 }  // namespace ddprun::rendezvous

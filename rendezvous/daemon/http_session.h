@@ -73,10 +73,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     // One of these two is called, once. `upgraded` gets the stream, which isn't started and isn't
     // used by the session any more. The peer got the challenge of `proof`; that is null without a
     // token, and for Peer::kWatcher.
-    std::function<void(HttpSession&, Peer, std::shared_ptr<membership::FrameStream>,
+    std::function<void(Peer, std::shared_ptr<membership::FrameStream>,
                        std::unique_ptr<security::RendezvousProof> proof)>
         upgraded;
-    std::function<void(HttpSession&)> ended;
+    std::function<void()> ended;
   };
 
   HttpSession(security::Wire wire, Options options);

@@ -52,7 +52,7 @@ void LeaderState::open_journal(KeptJobs& kept) {
   journal_path_ = kept.writer->name();
   journal::JournalOptions keeping;
   keeping.deposed = kept.deposed;
-  if (kept.is_shared) {
+  if (kept.deposed) {
     keeping.is_shared = true;
     keeping.first_retry = kFirstSharedRetry;
     keeping.last_retry = kLastSharedRetry;

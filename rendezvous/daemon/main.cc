@@ -37,6 +37,7 @@
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/ha/leadership.h"
+#include "rendezvous/journal/journal_file.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -114,7 +115,12 @@ class DaemonVariant {
     options.scrape_token = std::move(security.scrape_token);
     options.tls = std::move(security.tls);
     std::optional<rendezvous::KeptJobs> kept;
-    if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
+    if (flags.state_directory) {
+      auto file = std::make_unique<journal::JournalFile>(*flags.state_directory, flags.durability);
+      kept.emplace();
+      kept->content = file->load();
+      kept->writer = std::move(file);
+    }
     if (listeners.empty()) {
       listeners = flags.listen.host.empty() ? rendezvous::bind_everywhere(flags.listen.port)
                                             : rendezvous::bind_endpoint(flags.listen);
@@ -238,16 +244,6 @@ int fail(const std::string& message, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// Ignores signals that would end ddprund, and so every job: a scheduler may send them to all
-// processes of a node.
-void outlive_signals(boost::asio::signal_set& signals) {
-  signals.async_wait([&signals](boost::system::error_code error, int number) {
-    if (error) return;
-    log_info("got ", signal_name(number), ": serving on (SIGTERM ends it)");
-    outlive_signals(signals);
-  });
-}
-
 void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& flags) {
   const std::vector<std::string> jobs = served.daemon().live_jobs();
   const std::string trouble = served.daemon().journal_trouble();
@@ -277,12 +273,12 @@ void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& 
 void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags) {
   const bool is_closed = !flags.token_file.empty() || flags.tls.verify_client;
   if (is_closed && !flags.tls.cert.empty()) {
-    log_info("only who proves to have the ", flags.token_file.empty() ? "" : "token",
+    log_info("only agents that prove to have the ", flags.token_file.empty() ? "" : "token",
              !flags.token_file.empty() && flags.tls.verify_client ? " and the " : "",
              flags.tls.verify_client ? "certificate" : "", " can join jobs at ", address.text(),
              ", over TLS");
   } else if (is_closed) {
-    log_info("only who proves to have the token can join jobs at ", address.text(),
+    log_info("only agents that prove to have the token can join jobs at ", address.text(),
              "; connections are not encrypted (--tls-cert)");
   } else {
     log_warning("anyone who reaches ", address.text(),
@@ -299,31 +295,13 @@ std::string status_of(const DaemonVariant& served) {
   return concat(addresses, "; ", counted(num_jobs, "job"));
 }
 
-// SIGHUP reloads. It never ends jobs, since a closing terminal sends it, too.
-void reload_by_signal(boost::asio::signal_set& hang_up, DaemonVariant& served,
-                      rendezvous::SystemdNotifier& service) {
-  hang_up.async_wait([&](boost::system::error_code error, int) {
-    if (error) return;
-    service.reloading();
-    try {
-      log_info("got SIGHUP: ", served.reload() ? "the token and the certificates are read again"
-                                               : "no file to read again; serving on");
-    } catch (const Error& broken) {
-      log_error("got SIGHUP: ", broken.what(), "; what was read before stays in force");
-    }
-    service.reloaded();
-    reload_by_signal(hang_up, served, service);
-  });
-}
-
 int serve(const DaemonFlags& flags, ServiceManager manager) {
   boost::asio::io_context io(1);
   boost::asio::signal_set signals(io, SIGTERM, SIGINT, SIGQUIT);
-  boost::asio::signal_set outlived(io, SIGUSR1, SIGUSR2), hang_up(io, SIGHUP);
-  outlive_signals(outlived);
   rendezvous::SystemdNotifier service(io, std::move(manager));
-  DaemonVariant served(io, flags, service.take_listeners());
-  reload_by_signal(hang_up, served, service);
+  std::optional<DaemonVariant> variant;  // before the first call from io
+  service.outlive_signals("serving on", [&variant] { return variant->reload(); });
+  DaemonVariant& served = variant.emplace(io, flags, service.take_listeners());
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;
     service.stopping();
@@ -346,8 +324,6 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
 int main(int argc, char** argv) {
   security::wipe_what_is_freed();
   open_standard_streams();
-  std::signal(SIGPIPE, SIG_IGN);  // a log without a reader must not end the jobs
-  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error of write()
   ServiceManager manager;
   try {
     manager = ServiceManager::take_from_environment();

@@ -14,6 +14,10 @@
 
 namespace ddprun::rendezvous {
 
+// If many connections of an address wait, its turns are shorter, so that all of them have theirs in
+// this time. It is less than the time that a newcomer has.
+constexpr std::chrono::milliseconds kAllTurns{10'000};
+
 Newcomer::Newcomer(Newcomer&& other) noexcept
     : all_(std::move(other.all_)), address_(std::move(other.address_)), number_(other.number_) {}
 
@@ -244,7 +248,7 @@ Clock::time_point TlsAdmission::time_to_go(const UnderWay& first) const {
   if (!fresh_.empty() && address.num_under_way > 1) return first.since + brief;
   const auto num_rounds =
       static_cast<std::int64_t>(address.waiting.size() / options_.max_per_address + 1);
-  return first.since + std::clamp(options_.all_turns / num_rounds, brief, options_.turn);
+  return first.since + std::clamp(kAllTurns / num_rounds, brief, options_.turn);
 }
 
 // Ends a session whose turn is over while others wait: a silent connection would block them.

@@ -130,9 +130,6 @@ class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
     // address without any waits.
     std::chrono::milliseconds turn{2'000};
     std::chrono::milliseconds brief_turn{250};
-    // If many connections of an address wait, its turns are shorter, so that all of them have
-    // theirs in this time. It is less than the time that a newcomer has.
-    std::chrono::milliseconds all_turns{10'000};
     // Begins a TLS session. Its turn is over when the newcomer has left its place.
     std::function<void(UniqueFd connection, Newcomer newcomer)> begin;
   };

@@ -6,12 +6,16 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <utility>
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/log.h"
+#include "common/signal_names.h"
 #include "common/text.h"
+#include "rendezvous/asio/signals.h"
 #include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
@@ -47,7 +51,7 @@ std::string kind_of(int fd) {
 }  // namespace
 
 SystemdNotifier::SystemdNotifier(boost::asio::io_context& io, ServiceManager manager)
-    : manager_(std::move(manager)), watchdog_timer_(io) {
+    : manager_(std::move(manager)), outlived_(io), hang_up_(io), watchdog_timer_(io) {
   // Twice in each watchdog period, so that a late message does no harm.
   if (manager_.watchdog_limit()) watchdog_period_ = *manager_.watchdog_limit() / 2;
 }
@@ -82,11 +86,29 @@ void SystemdNotifier::tell_ready() {
   manager_.tell(concat("READY=1\nSTATUS=", one_line(status_())));
 }
 
-// systemd orders reloads by this time; before version 253 it ignores the time.
-void SystemdNotifier::reloading() {
+void SystemdNotifier::outlive_signals(std::string goes_on, std::function<bool()> reload) {
+  goes_on_ = std::move(goes_on);
+  reload_ = std::move(reload);
+  hang_up_.add(SIGHUP);
+  for (const int number : {SIGUSR1, SIGUSR2}) outlived_.add(number);
+  on_each_signal(hang_up_, [this](int) { this->reload(); });
+  on_each_signal(outlived_, [this](int number) {
+    log_info("got ", signal_name(number), ": ", goes_on_, " (SIGTERM ends it)");
+  });
+}
+
+void SystemdNotifier::reload() {
+  // systemd orders reloads by this time; before version 253 it ignores the time.
   const auto now = Clock::now().time_since_epoch();
   manager_.tell(concat("RELOADING=1\nMONOTONIC_USEC=",
                        std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+  try {
+    log_info("got SIGHUP: ", reload_() ? "the token and the certificates are read again"
+                                       : concat("no file to read again; ", goes_on_));
+  } catch (const Error& error) {
+    log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
+  }
+  tell_ready();
 }
 
 void SystemdNotifier::wait_for_watchdog() {

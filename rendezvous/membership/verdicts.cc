@@ -344,7 +344,7 @@ Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseco
   } else if (job.round > 0) {
     waiting.note =
         concat(here, ", enough to go on; waiting up to ", seconds, " s for more (at most ",
-               job.settings.max_nodes, "); who comes later waits for the next round");
+               job.settings.max_nodes, "); later ones wait for the next round");
   } else {
     waiting.note =
         concat(here, ", enough to start; waiting up to ", seconds, " s for more (at most ",

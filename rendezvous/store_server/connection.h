@@ -2,21 +2,68 @@
 // One client's connection to a store's server. I/O thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/clock.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
 #include "rendezvous/store/request_parser.h"
 #include "rendezvous/store/store_state.h"
-#include "rendezvous/store_server/input_bytes.h"
 
 namespace ddprun::store {
+
+// A buffer that grows with realloc(3), which moves the pages of a large block. A std::string would
+// copy 32 MiB while other clients wait.
+class InputBytes {
+ public:
+  std::string_view view() const { return {bytes_.get(), size_}; }
+  std::size_t size() const { return size_; }
+
+  // Appends bytes. The room grows beyond `most`, the known need, only if the bytes require it.
+  void append(std::string_view bytes, std::size_t most) {
+    const std::size_t size = size_ + bytes.size();
+    if (size > capacity_) {
+      constexpr std::size_t kSlackBytes = 64 << 10;
+      grow_to(std::min(std::max(most, size), size + std::max(size, kSlackBytes)));
+    }
+    std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
+    size_ = size;
+  }
+
+  // Removes the first bytes and frees their memory.
+  void drop_front(std::size_t size) {
+    if (size == 0) return;
+    InputBytes rest;
+    if (size < size_) rest.append(view().substr(size), size_ - size);
+    std::swap(*this, rest);
+  }
+
+ private:
+  struct Free {
+    void operator()(char* bytes) const { std::free(bytes); }
+  };
+
+  void grow_to(std::size_t capacity) {
+    auto* const bytes = static_cast<char*>(std::realloc(bytes_.get(), capacity));
+    if (bytes == nullptr) throw std::bad_alloc();
+    static_cast<void>(bytes_.release());
+    bytes_.reset(bytes);
+    capacity_ = capacity;
+  }
+
+  std::unique_ptr<char, Free> bytes_;
+  std::size_t size_ = 0, capacity_ = 0;
+};
 
 // A socket with the bytes that wait to be parsed and those that wait to be sent. It has buffers
 // only while a request is incomplete or the client doesn't read.

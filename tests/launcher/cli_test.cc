@@ -129,7 +129,7 @@ TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
   REQUIRE(line.config.notes.size() == 2);
   CHECK_THAT(line.config.notes[0], Contains("unknown key \"exit_barier_timeout\"") &&
                                        Contains("did you mean exit_barrier_timeout"));
-  CHECK_THAT(line.config.notes[1], Contains("\"rank\" means nothing here"));
+  CHECK_THAT(line.config.notes[1], Contains("\"rank\" is ignored"));
   CHECK(parse({"--rdzv-conf='join_timeout=5,last_call_timeout=1'", "x"}).config.timeouts.join ==
         5s);
   for (const char* half : {"\"a=1", "a=1'", "'a=1\"", "\""}) {
@@ -156,12 +156,12 @@ TEST_CASE("command line: torchrun's flags for its own Python are taken, and told
       parse({"--monitor-interval=5", "--start_method=fork", "--logs-specs=x", "x"});
   CHECK(line.problems == Args{});
   REQUIRE(line.config.notes.size() == 3);
-  for (const std::string& note : line.config.notes) CHECK_THAT(note, Contains("means nothing"));
+  for (const std::string& note : line.config.notes) CHECK_THAT(note, Contains("is ignored"));
   CHECK_THAT(only_problem({"--monitor-interval=x", "x"}), StartsWith("--monitor-interval=x"));
   CHECK_THAT(only_problem({"--start-method=foo", "x"}), StartsWith("--start-method=foo"));
 }
 
-TEST_CASE("command line: --node-rank of the only node means nothing") {
+TEST_CASE("command line: --node-rank of the only node is ignored") {
   const CommandLine line = parse({"--node-rank=3", "x"});
   CHECK(line.problems == Args{});
   CHECK_FALSE(line.config.node_rank.has_value());

@@ -441,7 +441,7 @@ class OneHost(StandingCase):
         done = self.finish(self.submit(*SH, "echo found", cwd=self.place))
         self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.text)
 
-    def test_an_agent_as_a_service_of_systemd_speaks_for_itentries("_TRANSPORT=stdout", alone(self):
+    def test_an_agent_as_a_service_of_systemd_speaks_for_itself_alone(self):
         self.queue()
         path = os.path.join(self.place, "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

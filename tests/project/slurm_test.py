@@ -113,7 +113,7 @@ class Batch(unittest.TestCase):
             pass
         said += process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 0, said + self.slurm.logs())
-        self.assertEqual(said.count(f"only who can read {folder}/{name}"), 1, said)
+        self.assertEqual(said.count(f"only users who can read {folder}/{name}"), 1, said)
         self.assertNotIn("trusts the network", said)
         self.assertNotIn(token, said)  # the output has the workers' `env`
         self.assertEqual(set(re.findall(r"MASTER_ADDR=(\S+)", said)), {self.hosts[0].address})
@@ -127,7 +127,7 @@ class Batch(unittest.TestCase):
         for job in range(1, 6):
             for rank in (0, 1):
                 self.assertIn(f"job {job} rank {rank}\n", said)
-        self.assertEqual(said.count("only who can read"), 5, said)
+        self.assertEqual(said.count("only users who can read"), 5, said)
         self.assertEqual(self.made(), [])
 
     def test_a_node_that_cannot_have_the_token_says_why_and_is_refused(self):

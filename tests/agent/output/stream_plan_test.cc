@@ -104,7 +104,7 @@ TEST_CASE("stream plan: tee'd streams go both ways, behind torchrun's prefix") {
   CHECK(f.ways() == std::string(kTee) + "/copied/filtered " + kTee + "/copied/filtered");
 }
 
-TEST_CASE("stream plan: a tee is shown without a log directory, /dev/null as one means nothing") {
+TEST_CASE("stream plan: a tee is shown without a log directory, ignored with /dev/null as one") {
   PlanFixture f;
   f.tee("3");
   CHECK(f.ways() == two(kTee));

@@ -67,7 +67,7 @@ TEST_CASE("hosts: comments, blank lines, a byte order mark and line ends of any 
   CHECK(file("n1\rn2") == "n1 n2");
 }
 
-TEST_CASE("hosts: fields of other launchers are said and mean nothing") {
+TEST_CASE("hosts: fields of other launchers are said and ignored") {
   const HostList list = parse_host_file("n1:4 binding=user:0,1\nn2:4 ifname=ib0\n", "h.txt");
   CHECK(shown(list) == "n1:4 n2:4");
   REQUIRE(list.notes.size() == 2);

@@ -197,7 +197,7 @@ class CommandLine(harness.Case):
         mutual = [*tls, *to_tls, "--tls-verify-client"]
         open_to_all = ("warning: anyone who reaches {} can join and end jobs and read their keys: use it on a trusted "
                        "network only, or with --token-file")
-        only = "info: only who proves to have "
+        only = "info: only agents that prove to have "
         for flags, of_clients, line in (
                 (["--insecure"], [], open_to_all),
                 (tls, to_tls, open_to_all),

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/journal/journal_file.h"
 #include "tests/rendezvous/daemon/fake_standby.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/rendezvous/daemon/test_certificates.h"
@@ -29,6 +30,12 @@ std::uint16_t port_of(const std::vector<UniqueFd>& listeners) {
 }
 
 std::uint16_t dead_port() { return port_of(bind_endpoint(here(0))); }
+
+KeptJobs kept_in(const std::string& directory) {
+  auto file = std::make_unique<journal::JournalFile>(directory, journal::Durability::kProcess);
+  journal::Content content = file->load();
+  return {std::move(file), std::move(content)};
+}
 
 // A rendezvous whose io context stands still on demand. Its host then takes connections, and nobody
 // answers.
@@ -118,7 +125,7 @@ struct World {
 
   test::TempDirectory directory;
   boost::asio::io_context io{1};
-  PausableDaemon leader{0, {}, KeptJobs(directory.path("leader"), journal::Durability::kProcess)};
+  PausableDaemon leader{0, {}, kept_in(directory.path("leader"))};
   std::unique_ptr<PausableDaemon> successor;
   std::vector<std::unique_ptr<TestAgent>> agents;
 };
@@ -256,8 +263,8 @@ TEST_CASE_METHOD(World,
   REQUIRE(until([&] { return standby->num_requests() >= 4; }));
   standby.reset();
   std::filesystem::copy(directory.path("leader"), directory.path("successor"));
-  successor = std::make_unique<PausableDaemon>(
-      port, DaemonOptions{}, KeptJobs(directory.path("successor"), journal::Durability::kProcess));
+  successor =
+      std::make_unique<PausableDaemon>(port, DaemonOptions{}, kept_in(directory.path("successor")));
   REQUIRE(until([&] { return all_told("the rendezvous is back"); }));
   CHECK(all_told("lost the rendezvous at " + text(leader.port()) +
                  " (nothing was heard for 2500 ms, and " + text(port) + " has taken its place)"));

@@ -8,18 +8,22 @@
 #include "common/socket.h"
 #include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
+#include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/messages/codec.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/secret_file.h"
 
 namespace ddprun::rendezvous::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ddprun::test::contains;
 using ddprun::test::Contains;
 
 constexpr int kNumConnections = 1000;
@@ -86,6 +90,48 @@ TEST_CASE("Daemon port: malformed input closes that connection and names the pee
   CHECK_THAT(all, Contains("127.0.0.1:") && Contains("not a valid HTTP request") &&
                       Contains("it speaks TLS") && Contains("first byte 1") &&
                       Contains("not a control message") && Contains("\"seq\" is missing"));
+}
+
+TEST_CASE("Daemon port: a listener of both families names an IPv4 peer as one of IPv4 does") {
+  constexpr char kBothFamilies[] = "::ffff:127.0.0.1";
+  DaemonOptions options;
+  options.has_gangs = true;
+  std::vector<std::string> said;
+  {
+    ServedDaemon daemon(options, kBothFamilies);
+    std::string upgrade = kUpgrade;
+    upgrade.replace(upgrade.find("/v1/agent"), 9, gangs::kNodePath);
+    const UniqueFd node = daemon.upgrade(upgrade);
+    gangs::NodeHello hello;
+    hello.version = hello.instance = hello.node = hello.user = "a";
+    hello.slots = 1;
+    hello.uid = ::geteuid();
+    const std::string frame = text_frame(gangs::encode(hello));
+    send_all(node.get(), frame.data(), frame.size(), Deadline::after(5s));
+    char byte = 0;
+    receive_all(node.get(), &byte, 1, Deadline::after(5s));  // the welcome
+    CHECK_THAT(daemon.exchange("GET /v1/gangs HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+               Contains(concat("\"address\":\"", local_address(node.get()).text(), "\"")));
+    CHECK_THAT(daemon.exchange("HELLO\r\n\r\n"), !Contains("still open"));
+    CHECK_THAT(daemon.exchange_frames(text_frame("not json")), !Contains("still open"));
+    const UniqueFd stranger = daemon.upgrade(upgrade);
+    const std::string garbage = text_frame("not json");
+    send_all(stranger.get(), garbage.data(), garbage.size(), Deadline::after(5s));
+    CHECK_THAT(ServedDaemon::read_all(stranger), !Contains("still open"));
+    daemon.stop();
+    said = lines();
+  }
+  options.has_gangs = false;
+  options.token = ddprun::test::secret_of("correct horse battery staple");
+  ServedDaemon daemon(options, kBothFamilies);
+  CHECK_THAT(daemon.exchange_frames(text_frame("not json")), !Contains("still open"));
+  daemon.stop();
+  said.insert(said.end(), lines().begin(), lines().end());
+  for (const char* peer : {"connection of 127.0.0.1:", "connection of agent 127.0.0.1:",
+                           "connection of standing agent 127.0.0.1:"}) {
+    CHECK(std::ranges::any_of(said, [&](const auto& line) { return contains(line, peer); }));
+  }
+  CHECK(std::ranges::none_of(said, [](const auto& line) { return contains(line, "ffff"); }));
 }
 
 TEST_CASE("Daemon port: a gang with more members than any object has is refused unread") {

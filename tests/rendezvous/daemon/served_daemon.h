@@ -39,7 +39,9 @@ class ServedDaemon {
     options.max_handshakes = max_handshakes;
     serve(options);
   }
-  explicit ServedDaemon(const DaemonOptions& options) { serve(options); }
+  explicit ServedDaemon(const DaemonOptions& options, const std::string& host = "127.0.0.1") {
+    serve(options, host);
+  }
   ~ServedDaemon() { stop(); }
   void stop() {
     io_.stop();
@@ -62,9 +64,8 @@ class ServedDaemon {
     return read_all(connection);
   }
   // An agent's connection on which nothing was said yet.
-  UniqueFd upgrade() {
+  UniqueFd upgrade(const std::string& greeting = kUpgrade) {
     UniqueFd connection = connect();
-    const std::string greeting = kUpgrade;
     send_all(connection.get(), greeting.data(), greeting.size(), Deadline::after(5s));
     std::string answer;
     while (answer.find("\r\n\r\n") == std::string::npos) {
@@ -94,12 +95,12 @@ class ServedDaemon {
   std::uint16_t port = 0;
 
  private:
-  void serve(const DaemonOptions& options) {
+  void serve(const DaemonOptions& options, const std::string& host = "127.0.0.1") {
     lines().clear();
     set_log_level(LogLevel::kInfo);
     set_log_sink([](LogLevel, std::string_view text) { lines().emplace_back(text); });
-    daemon_ = std::make_unique<Daemon>(io_, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
-                                       options);
+    daemon_ =
+        std::make_unique<Daemon>(io_, bind_endpoint(Endpoint{.host = host, .port = 0}), options);
     port = daemon_->port();
     thread_ = std::thread([this] { io_.run(); });
   }

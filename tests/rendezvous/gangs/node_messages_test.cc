@@ -3,7 +3,9 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "tests/rendezvous/gangs/queue_script.h"
 #include "tests/support/catch.h"
+#include "tests/support/golden.h"
 
 namespace ddprun::gangs {
 namespace {
@@ -35,6 +37,46 @@ TEST_CASE("Node messages: a message is heard as it was said") {
   const auto asked = decode_queue_message(encode(QueueMessage(OutputRequest{7, "a", 1, 2, 3, 4})));
   CHECK(variants::get<OutputRequest>(asked).request == 7);
   CHECK(variants::get<OutputRequest>(asked).err == 2);
+}
+
+TEST_CASE("Node messages: each has the bytes of old") {
+  NodeHello hello;
+  hello.version = "1";
+  hello.instance = "i";
+  hello.node = "n1";
+  hello.user = "alice";
+  hello.uid = 1000;
+  hello.slots = 4;
+  hello.gangs = {{"a", 2, true, 9, "why"}};
+  const std::vector<NodeMessage> said = {hello, PartStarted{"a"}, PartEnded{"a", 3, "no directory"},
+                                         OutputAnswer{7, "bw==", "", 1, 2, "gone"}};
+  const std::vector<QueueMessage> heard = {
+      Welcome{1, "2", 5'000},
+      NodeRefused{"two of them", true},
+      StartPart{"a", 2, "2", "4", {"--", "train"}, {"A=1"}, "/home/alice", 10'000},
+      StopPart{"a"},
+      ForgetPart{"a"},
+      OutputRequest{7, "a", 1, 2, 3, 4}};
+  CHECK(said.size() == variants::variant_size_v<NodeMessage>);
+  CHECK(heard.size() == variants::variant_size_v<QueueMessage>);
+  std::vector<std::string> texts;
+  for (const NodeMessage& message : said) texts.push_back(encode(message));
+  for (const QueueMessage& message : heard) texts.push_back(encode(message));
+  test::check_golden(DDPRUN_GOLDEN "/node_messages.txt", texts);
+}
+
+TEST_CASE("GangQueue: its rows have the bytes of old") {
+  testing::QueueScript script;
+  script.came("n1", 8);
+  script.submit("runs", 1, "4");
+  script.started("n1", "runs");
+  script.submit("over", 1, "2");
+  script.ended("n1", "over", 3, "no directory");
+  script.submit("waits", 2, "4");
+  script.keep();
+  std::vector<std::string> texts;
+  for (const auto& [key, row] : script.rows) texts.push_back(concat(key, " ", row));
+  test::check_golden(DDPRUN_GOLDEN "/gang_rows.txt", texts);
 }
 
 TEST_CASE("Node messages: nothing but the versions is read in a hello of other versions") {

@@ -129,8 +129,8 @@ TEST_CASE("Policy: the others go on a second after a loss, in which another may 
   for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
   CHECK(j.round("1") == 1);
   CHECK(j.got<Waiting>("1").note ==
-        "2 nodes are here, enough to go on; waiting up to 1 s for more (at most 4); who comes "
-        "later waits for the next round");
+        "2 nodes are here, enough to go on; waiting up to 1 s for more (at most 4); later "
+        "ones wait for the next round");
   SECTION("nobody comes") {
     j.wait(999ms);
     CHECK(j.round("1") == 1);

@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <set>
 
+#include "common/text.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/messages/codec.h"
 #include "tests/agent/link/agent_node.h"
 #include "tests/rendezvous/membership/script.h"
+#include "tests/support/golden.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::membership::testing {
@@ -122,6 +124,20 @@ TEST_CASE("Upgrade: any field of a row may be missing, and any other be there") 
     });
   }
   CHECK(num_tried > 150);
+}
+
+TEST_CASE("Upgrade: the rows of a job have the bytes of old") {
+  Script script(2, 1, journalled());
+  script.settings.exclude_after = 2;
+  for (const char* name : {"a", "b"}) script.join(name);
+  for (const char* name : {"a", "b"}) script.says(name, WorkersRunning{1});
+  script.fails("a", 1, 7);
+  for (const char* name : {"a", "b"}) script.says(name, WorkersStopped{1, 2000, 41});
+  for (const char* name : {"a", "b"}) script.says(name, WorkersRunning{2});
+  script.keep();
+  std::vector<std::string> texts;
+  for (const auto& [key, row] : script.rows) texts.push_back(concat(key, " ", row));
+  test::check_golden(DDPRUN_GOLDEN "/job_rows.txt", texts);
 }
 
 TEST_CASE("Upgrade: an agent of another version is refused by name, on both sides") {

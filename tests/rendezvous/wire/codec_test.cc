@@ -3,10 +3,12 @@
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <set>
 
 #include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/golden.h"
 
 namespace ddprun::membership {
 namespace {
@@ -84,7 +86,7 @@ RankReport full_report() {
   return report;
 }
 
-TEST_CASE("Codec: every agent message survives the way there and back") {
+TEST_CASE("Codec: every agent message survives the way there and back, in the bytes of old") {
   WorkerFailed failed{3,
                       {5, 1, 1, "gpu01", 99, 7, 0, "note", {"one", "two"}, true, 123456789, 250}};
   failed.failure.operation = "rank 3 never came to barrier #4 of communicator 0";
@@ -131,14 +133,20 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       StepTimes{4, {}},
       Tail{7, {"step 40", "step 41"}, "stderr is neither shown nor kept"},
       Tail{}};
+  std::vector<std::string> texts;
+  std::set<std::size_t> kinds;
   for (const AgentMessage& message : messages) {
     const std::string text = encode(AgentEnvelope{7, 9, message});
+    texts.push_back(text);
+    kinds.insert(message.index());
     const AgentEnvelope back = decode_agent_message(text);
     CHECK(back.seq == 7);
     CHECK(back.ack == 9);
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
+  CHECK(kinds.size() == variants::variant_size_v<AgentMessage>);
+  test::check_golden(DDPRUN_GOLDEN "/agent_messages.txt", texts);
 }
 
 TEST_CASE("Codec: parts of steps arrive, an older agent, which doesn't say them, is heard") {
@@ -181,7 +189,7 @@ TEST_CASE("Codec: words of observed programs arrive, and an older agent says non
   CHECK(back().gpu_peak_rank == 3);
 }
 
-TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {
+TEST_CASE("Codec: every message of the rendezvous survives the way, in the bytes of old") {
   JobEnd end;
   end.exit_code = 139;
   end.reason = "rank 1 …";
@@ -227,12 +235,18 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Record{3},
       TailWanted{3, 17, 9},
       TailWanted{3, 18, 9, TailKind::kStack}};
+  std::vector<std::string> texts;
+  std::set<std::size_t> kinds;
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
+    texts.push_back(text);
+    kinds.insert(message.index());
     const RendezvousEnvelope back = decode_rendezvous_message(text);
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
+  CHECK(kinds.size() == variants::variant_size_v<RendezvousMessage>);
+  test::check_golden(DDPRUN_GOLDEN "/rendezvous_messages.txt", texts);
 }
 
 TEST_CASE("Codec: the asking rank of a request is a worker, or the agent itself") {
