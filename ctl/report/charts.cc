@@ -218,7 +218,7 @@ class Maker {
     own.most_lines = kFewRanks;
     own.without_peaks = true;
     add(readings_.own, own);
-    GridChart loader = wanted("loader_time", Section::kSteps, "Of it the wait for data", kSeconds);
+    GridChart loader = wanted("loader_time", Section::kSteps, "The wait for data in it", kSeconds);
     loader.most_lines = kFewRanks;
     add(readings_.loader, loader);
     const bool has_own = !readings_.own.empty();
