@@ -45,9 +45,8 @@ def start_row():
          "mpiexec.hydra": side(lambda: mpiexec() + ["-n", "2"], memory=sleep)},
         [Goal("wall ms", 15), *HYDRA_GOALS, Goal("resident MB", 8),
          Goal("million instructions of `--version`", 3, side=WHEEL)], repeats=10,
-        note="resident: peak of the launcher's own processes while 2 × `sleep` run. The wheel's program is linked statically. "
-             "The native one can't reach 0.8 × Hydra with Debian's shared OpenSSL: a start's time is 3.3 ms of the kernel's, "
-             "0.9 ms of the loader's, and 1.5 ms of its own code")
+        note="resident: peak of the launcher's own processes while 2 × `sleep` run. The wheel's program is linked statically, "
+             "the native one to Debian's shared OpenSSL")
 
 
 def spawn64_row():

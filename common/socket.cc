@@ -116,7 +116,7 @@ std::string SocketAddress::host_text() const {
     ::inet_ntop(AF_INET, &v4, buffer, sizeof buffer);
   } else if (const in6_addr* v6 = v6_address(*this)) {
     ::inet_ntop(AF_INET6, v6, buffer, sizeof buffer);
-    // An address of one link is somebody's only with the interface at which the link is.
+    // A link-local address is valid only with its interface.
     char name[IF_NAMESIZE] = "";
     const auto scope = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_scope_id;
     if (scope != 0 && ::if_indextoname(scope, name)) return concat(buffer, '%', name);

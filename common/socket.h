@@ -27,7 +27,7 @@ struct SocketAddress {
   void set_port(std::uint16_t port);
   bool is_loopback() const;
   bool is_any() const;
-  std::string host_text() const;  // numeric; "::ffff:1.2.3.4" is printed as "1.2.3.4"
+  std::string host_text() const;  // numeric: "fe80::1%eth0"; "::ffff:1.2.3.4" is "1.2.3.4"
   std::string text() const;       // numeric "host:port"
 };
 

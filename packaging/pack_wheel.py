@@ -144,9 +144,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
              "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_WITH_CUDA=OFF"]
     subprocess.run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", *flags], check=True)
     subprocess.run(["cmake", "--build", build], check=True)
-    with tempfile.TemporaryDirectory() as prefix:
-        subprocess.run(["cmake", "--install", build, "--strip", "--prefix", prefix], check=True)
-        return os.path.basename(pack(prefix, "py3-none-linux_" + os.uname().machine, wheel_directory))
+    # The units name the programs below the prefix, so it is not the temporary folder.
+    prefix = "/usr/local"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["cmake", "--install", build, "--strip", "--prefix", prefix], check=True, env={**os.environ, "DESTDIR": folder})
+        return os.path.basename(pack(folder + prefix, "py3-none-linux_" + os.uname().machine, wheel_directory))
 
 
 def build_sdist(sdist_directory, config_settings=None):

@@ -325,7 +325,7 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   return report;
 }
 
-// Adds what its observer knows: a rank that writes its own page has its operations.
+// Appends the last collective that the observer saw. A rank of the SDK reports operations instead.
 void HangMonitor::add_collective(std::string& text, int local_rank) const {
   if (!events_.read_progress) return;
   const auto words = events_.read_progress(local_rank);

@@ -109,10 +109,10 @@ void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>
   };
   of_each_rank(out, "ddprun_worker_timed_steps_total", Type::kCounter,
                "Steps whose time a worker has told.", pages, sum_of(&StepSums::num_steps, 1));
-  of_each_rank(out, "ddprun_worker_step_seconds_total", Type::kCounter, "The time of these steps.",
-               pages, sum_of(&StepSums::step, 1e9));
+  of_each_rank(out, "ddprun_worker_step_seconds_total", Type::kCounter,
+               "Time of a worker's timed steps.", pages, sum_of(&StepSums::step, 1e9));
   of_each_rank(out, "ddprun_worker_loader_seconds_total", Type::kCounter,
-               "In these steps, the wait for data.", pages, sum_of(&StepSums::loader, 1e9));
+               "Wait for data in a worker's timed steps.", pages, sum_of(&StepSums::loader, 1e9));
   const auto seen = [](std::uint64_t ProgressWords::*word) {
     return [word](const ProgressWords& page) {
       return page.*word > 0 ? std::optional(page.*word) : std::nullopt;

@@ -214,11 +214,11 @@ class Maker {
     step.without_peaks = true;
     add(readings_.step, step);
     GridChart own = wanted("own_time", Section::kSteps,
-                           "A rank's own part of it: without waits for others", kSeconds);
+                           "A rank's own part of a step: without waits for others", kSeconds);
     own.most_lines = kFewRanks;
     own.without_peaks = true;
     add(readings_.own, own);
-    GridChart loader = wanted("loader_time", Section::kSteps, "The wait for data in it", kSeconds);
+    GridChart loader = wanted("loader_time", Section::kSteps, "Wait for data in a step", kSeconds);
     loader.most_lines = kFewRanks;
     add(readings_.loader, loader);
     const bool has_own = !readings_.own.empty();

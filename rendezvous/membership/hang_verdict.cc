@@ -166,9 +166,12 @@ std::string hold_on(const RankReport& report) {
   }
   const auto waits_in = [&](std::string_view call) { return report.call.starts_with(call); };
   if (std::ranges::any_of(kInputs, waits_in) || has_frame_of(report, kPromptFrames)) {
-    return concat("waits for input (", report.call, ")");
+    return report.call.empty() ? "waits for input" : concat("waits for input (", report.call, ")");
   }
-  const bool waits = report.in_collective() || std::ranges::any_of(report.frames, waits_for_ranks);
+  // With NCCL a rank waits for others by waiting for its device.
+  const bool waits = report.in_collective() ||
+                     std::ranges::any_of(report.frames, waits_for_ranks) ||
+                     std::ranges::any_of(report.frames, waits_for_device);
   const bool has_debugger = report.has_debugger || has_frame_of(report, kDebuggerFrames);
   return has_debugger && !waits ? "is in a debugger" : "";
 }

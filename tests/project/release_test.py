@@ -228,7 +228,9 @@ class Release(unittest.TestCase):
         self.assertLess(github.index(limits), github.index("scripts/test.sh ${{ github.event_name == 'schedule' && '--nightly'"))
         self.assertIn("-${{ github.event_name }}-", re.search("^  group: (.*)", github, re.M)[1])
         jobs = dict(zip(("test", "nightly"), re.findall(r"^(?:test|nightly):\n((?:  .*\n)+)", gitlab, re.M)))
-        self.assertIn("timeout: 6h", jobs["nightly"])
+        hours, minutes = (int(re.search(r"^  timeout: (\d+)" + unit, jobs[name], re.M)[1])
+                          for name, unit in (("nightly", "h"), ("test", "m")))
+        self.assertGreater(60 * hours, minutes)
         for job in jobs.values():
             self.assertIn("    - unshare --net true || ", job)
 

@@ -52,9 +52,9 @@ class Wheel(unittest.TestCase):
     @classmethod
     def pack(cls, into):
         stage = os.path.join(cls.folder, "stage")
-        cls.run_command("cmake", "--install", os.path.dirname(BIN), "--strip", "--prefix", stage)
+        cls.run_command("env", "DESTDIR=" + stage, "cmake", "--install", os.path.dirname(BIN), "--strip", "--prefix", "/usr/local")
         tag = "py3-none-linux_" + os.uname().machine
-        cls.run_command(sys.executable, PACK, stage, tag, os.path.join(cls.folder, into))
+        cls.run_command(sys.executable, PACK, stage + "/usr/local", tag, os.path.join(cls.folder, into))
         return os.path.join(cls.folder, into, os.listdir(os.path.join(cls.folder, into))[0])
 
     @classmethod
@@ -177,6 +177,8 @@ class Wheel(unittest.TestCase):
         wanted |= {package + "ddprun/examples/data/" + name for name in digits}
         self.assertGreater(len(wanted), 100)
         self.assertEqual(wanted - files.below(self.venv), set())
+        with open(os.path.join(self.venv, "share/doc/ddprun/configs/systemd/ddprund.service"), encoding="utf-8") as unit:
+            self.assertRegex(unit.read(), r"\nExecStart=/usr/(local/)?bin/ddprund ")
 
     def test_pip_refuses_the_wheel_on_other_platforms(self):
         machine = os.uname().machine

@@ -64,13 +64,16 @@ class Relay:
         source.close()
 
     def _changed_words(self):
-        """A generator. The caller sends it the bytes of one side of a WebSocket, piece by piece. It yields the bytes to
-        pass on, in whole frames."""
+        """A generator. The caller sends it the bytes of one side of a connection, piece by piece. It yields the bytes to
+        pass on, those of a WebSocket in whole frames."""
         rest = yield
         while b"\r\n\r\n" not in rest:
             rest += yield b""
         head, end, rest = rest.partition(b"\r\n\r\n")
         ready = head + end
+        while b"upgrade: websocket" not in head.lower():  # a page
+            rest = yield ready + rest
+            ready = b""
         while True:
             while (frame := frame_at_start(rest)) and len(rest) >= frame[2]:
                 header, mask, size = frame

@@ -67,6 +67,7 @@ class CheckedCommunicator final : public Communicator {
   bool narrows() const override { return checked_->narrows(); }
   void follow_stream(const CurrentStream& current) override { checked_->follow_stream(current); }
   bool captures_graph() const override { return checked_->captures_graph(); }
+  void keep(std::shared_ptr<void> memory) override { checked_->keep(std::move(memory)); }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     compare(CollectiveKind::kAllReduce, buffer, op, -1, options);

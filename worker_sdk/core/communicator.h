@@ -77,9 +77,9 @@ class CommBuffer {
 using CurrentStream = std::function<void*(int device_index)>;
 
 // Every rank calls the same operations in the same order with the same sizes and dtypes. One thread
-// at a time per communicator (a second one that is seen gets kInvalidArgument); asynchronous
-// operations complete in the order they were issued. Results are bit-equal on all ranks and in all
-// runs with the same world (host backend).
+// at a time per communicator (a second one that is seen gets kInvalidArgument, or waits with
+// HostOptions::several_threads); asynchronous operations complete in the order they were issued.
+// Results are bit-equal on all ranks and in all runs with the same world (host backend).
 //
 // Buffers are contiguous and, unless called input or output, changed in place. Input and output
 // share no memory, with one exception: this rank's own part of all_gather's output, or of
@@ -177,9 +177,13 @@ class Communicator {
   // ranks. Any thread; idempotent; never blocks.
   virtual void abort(std::string_view reason) = 0;
 
-  // Owns `memory` until this communicator is destroyed. It is for the buffers of an operation that
-  // failed, or that nobody waited for.
-  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+  // Owns `memory` until this communicator is destroyed, and for ever if its operations can't be
+  // ended. It is for the buffers of an operation that failed, or that nobody waited for.
+  virtual void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
+ protected:
+  // The device may still write to what was kept: it is never freed.
+  void leave_kept_behind() { new auto(std::move(kept_)); }
 
  private:
   // It goes after all that the derived class has: its destructor ends the operations.

@@ -30,7 +30,7 @@ class OneCaller {
     }
 
     // The call has its place among the others and is about to wait for other ranks. So threads that
-    // wait may begin theirs. Threads that are refused are refused until the call's end.
+    // wait may begin theirs. Threads that are refused stay refused until this object is gone.
     void let_others_begin() {
       if (second_ == Second::kWaits) lock_.unlock();
     }

@@ -187,6 +187,7 @@ void WrappedModel::sort_out(const std::vector<NamedTensor>& parameters,
     specs_.push_back(std::move(spec));
     parameters_.push_back(parameter);
   }
+  num_frozen_as_wrapped_ = frozen_.size();
 }
 
 UsageMode WrappedModel::usage_mode() const {
@@ -255,11 +256,16 @@ void WrappedModel::look_at_all_parameters() {
   for (const auto* tensors : {&state_, &ignored_}) {
     for (const at::Tensor& each : *tensors) known.insert(each.unsafeGetTensorImpl());
   }
-  for (const NamedTensor& each : frozen_) known.insert(each.tensor.unsafeGetTensorImpl());
+  std::unordered_set<const void*> were_frozen;  // those that came late
+  for (std::size_t i = num_frozen_as_wrapped_; i < frozen_.size(); ++i) {
+    were_frozen.insert(frozen_[i].tensor.unsafeGetTensorImpl());
+  }
+  frozen_.erase(frozen_.begin() + static_cast<std::ptrdiff_t>(num_frozen_as_wrapped_),
+                frozen_.end());
   for (const auto& item : module_.named_parameters()) {
     const at::Tensor& parameter = item.value();
     if (known.contains(parameter.unsafeGetTensorImpl())) continue;
-    if (parameter.requires_grad()) {
+    if (parameter.requires_grad() && !were_frozen.contains(parameter.unsafeGetTensorImpl())) {
       throw Error(
           ErrorCode::kInvalidArgument,
           concat("parameter ", item.key(),

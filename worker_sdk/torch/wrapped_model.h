@@ -77,7 +77,9 @@ class WrappedModel {
   std::vector<at::Tensor> state_;  // all parameters, then all buffers, which are sent
   c10::Device device_ = c10::kCPU;
 
-  std::vector<NamedTensor> frozen_;  // parameters that require no gradient, late ones, too
+  // Parameters that required no gradient: those as wrapped, then those that the last look found.
+  std::vector<NamedTensor> frozen_;
+  std::size_t num_frozen_as_wrapped_ = 0;
 
   std::optional<TensorBroadcast> buffer_broadcast_;  // from the first forward on
   std::uint64_t num_looks_ = 0;                      // counts check_nothing_is_new()

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial, reduce
 from typing import Any, Callable, Optional
@@ -34,6 +35,7 @@ _LOCAL_OPS: dict[Any, Callable[[Any, Any], Any]] = {
     ReduceOp.BXOR: torch.bitwise_xor}
 _BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 _KEPT: set[Backend] = set()  # under TORCH_DISTRIBUTED_DEBUG=DETAIL PyTorch's wrapper holds only their C++ part
+_LONGEST_ABORT = 60.0  # seconds until the calls that abort() ends have returned
 _NO_MORE = timedelta(milliseconds=-1)  # c10d's value for "not given"
 
 
@@ -91,7 +93,9 @@ class Backend(c10d.Backend):
                                          _milliseconds(timeout))
         except _c.Error as error:
             raise backend_error(error) from None
-        self._lock = threading.Lock()  # held while a call begins
+        # Held while a call is counted, and while one that isn't awaited begins. A handler of a signal may destroy the group
+        # in the thread that holds it.
+        self._lock = threading.RLock()
         self._inside = Inside()
         # The operations under way. Their buffers must live even if nobody else holds them.
         self._collectives: deque[Work] = deque()
@@ -464,7 +468,7 @@ class Backend(c10d.Backend):
         _KEPT.discard(self)
 
 
-def _close(comm: _c.Communicator, lock: threading.Lock, inside: Inside, collectives: deque[Work], messages: set[Work],
+def _close(comm: _c.Communicator, lock: AbstractContextManager[Any], inside: Inside, collectives: deque[Work], messages: set[Work],
            completer: Completer, process: int) -> None:
     """Ends the operations under way, then destroys the communicator. Does nothing in a forked child, which has none."""
     if os.getpid() != process:
@@ -472,7 +476,8 @@ def _close(comm: _c.Communicator, lock: threading.Lock, inside: Inside, collecti
     with lock:
         if inside.is_busy():
             comm.abort("the process group was destroyed by another thread")
-            inside.await_end()
+            if not inside.await_end(_LONGEST_ABORT):
+                return  # the memory of the communicator is in use
         works = [*collectives, *messages]
         if not all(work.is_done() for work in works):
             comm.abort("the process group was destroyed with operations under way")

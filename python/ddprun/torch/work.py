@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -58,26 +59,31 @@ class Inside:
     """The synchronous calls under way, for whoever destroys their communicator. No lock, for each call uses it."""
 
     def __init__(self) -> None:
-        self._calls: list[None] = []
+        self._calls: list[int] = []  # their threads
         self._one_ended: Optional[threading.Event] = None  # somebody waits for it
 
     def begin(self) -> None:
-        self._calls.append(None)
+        self._calls.append(threading.get_ident())
 
     def end(self) -> None:
-        self._calls.pop()
+        self._calls.remove(threading.get_ident())
         if self._one_ended is not None:
             self._one_ended.set()
 
     def is_busy(self) -> bool:
-        return bool(self._calls)
+        """Returns whether another thread is in a call. This one has left its own: a handler of a signal runs then."""
+        own = threading.get_ident()
+        return any(thread != own for thread in self._calls)
 
-    def await_end(self) -> None:
-        """Returns when all have ended. None may begin meanwhile."""
+    def await_end(self, seconds: float) -> bool:
+        """Waits until the other threads' calls have ended. Returns whether they have. None may begin meanwhile."""
+        deadline = time.monotonic() + seconds
         self._one_ended = threading.Event()
-        while self._calls:
-            self._one_ended.wait()
+        while self.is_busy():
+            if not self._one_ended.wait(deadline - time.monotonic()):
+                return not self.is_busy()
             self._one_ended.clear()
+        return True
 
 
 class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here

@@ -363,6 +363,9 @@ TEST_CASE("compare_ranks: a debugger in a rank that waits, or goes on, hides no 
   report(inspected, 0).frames = {"main (train.py:7)"};
   report(inspected, 0).quiet = 1s;
   CHECK(compare_ranks(inspected).outlier == std::size_t{2});
+  report(inspected, 0).frames = {"cudaStreamSynchronize (libcudart.so.13)"};  // as NCCL waits
+  report(inspected, 0).quiet = 11min;
+  CHECK(compare_ranks(inspected).kind != HangKind::kStopped);
   inspected = one_outside();
   report(inspected, 5).has_debugger = true;  // it is in the all-reduce
   CHECK(compare_ranks(inspected).outlier == std::size_t{3});

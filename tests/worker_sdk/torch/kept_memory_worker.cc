@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <thread>
 
+#include "common/clock.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
 #include "tests/worker_sdk/torch/worker_program.h"
@@ -34,7 +36,7 @@ bool is_mapped(const void* memory) {
   return ::msync(reinterpret_cast<void*>(page), page_size, MS_ASYNC) == 0;
 }
 
-// Calls the fake's GPU memory what is memory of the host, and notes what an operation writes.
+// Shows host memory as the fake's GPU memory, and notes what an operation writes.
 class OnGpu final : public ForwardingCommunicator {
  public:
   explicit OnGpu(std::unique_ptr<Communicator> real)
@@ -107,14 +109,19 @@ void check(const Use& use) {
   };
   const auto rank_1 = [&](Session& session) {
     const auto communicator = session.make_communicator(BackendChoice::kNccl);
-    while (fake->num_running(0) == 0) std::this_thread::yield();
+    const auto deadline = Clock::now() + std::chrono::seconds(30);
+    while (fake->num_running(0) == 0) {
+      expect(Clock::now() < deadline, "rank 0 begins its operation");
+      std::this_thread::yield();
+    }
     fake->inject_async_error(0, nccl::Result::kRemoteError);
     has_looked.wait();
   };
   const auto body = [&](Session& session, Communicator&) {
     if (session.rank() == 1) return rank_1(session);
+    const std::unique_ptr<std::latch, void (*)(std::latch*)> at_end(
+        &has_looked, [](std::latch* latch) { latch->count_down(); });
     rank_0(session);
-    has_looked.count_down();
   };
   run_rank_threads(2, body, {.backend = BackendChoice::kHost, .nccl_loader = [&] {
                                return NcclLibraries{cuda, fake};

@@ -345,6 +345,7 @@ class NcclCommunicator : public Communicator {
     };
     const bool freed = has_ended && !drain_->is_hung() &&
                        returns_before(Deadline::after(options_.free_timeout), free);
+    if (!has_ended || drain_->is_hung()) leave_kept_behind();
     if (freed && !failure_->is_set()) return;
     events_->leave();
     if (freed || !has_ended) return;
