@@ -2,7 +2,6 @@
 #include "agent/output/output_options.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "agent/output/line_prefix.h"
@@ -13,14 +12,8 @@ namespace {
 
 constexpr int kMaxRank = 1 << 20;
 
-// Parses all of `text` as a number from 0 to `max`.
-std::optional<int> parse_number(std::string_view text, int max) {
-  const auto value = parsed_number<int>(text);
-  return value && *value >= 0 && *value <= max ? value : std::nullopt;
-}
-
 std::optional<StreamSet> parse_streams(std::string_view text) {
-  const auto bits = parse_number(text, 3);
+  const auto bits = number_within(text, 0, 3);
   if (!bits || text.size() != 1) return std::nullopt;
   return StreamSet{(*bits & 1) != 0, (*bits & 2) != 0};
 }
@@ -105,7 +98,7 @@ std::string parse_stream_spec(std::string_view text, StreamSpec& to) {
   const bool is_good = for_each_part(text, [&](std::string_view part) {
     const std::size_t colon = part.find(':');
     if (colon == std::string_view::npos) return false;
-    const auto local_rank = parse_number(part.substr(0, colon), kMaxRank);
+    const auto local_rank = number_within(part.substr(0, colon), 0, kMaxRank);
     const auto streams = parse_streams(part.substr(colon + 1));
     if (!local_rank || !streams) return false;
     spec.by_local_rank[*local_rank] = *streams;
@@ -137,10 +130,10 @@ std::string parse_rank_set(std::string_view text, RankSet& to) {
                          while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
                          while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
                          const std::size_t dash = part.find('-');
-                         const auto first = parse_number(part.substr(0, dash), kMaxRank);
+                         const auto first = number_within(part.substr(0, dash), 0, kMaxRank);
                          const auto last = dash == std::string_view::npos
                                                ? first
-                                               : parse_number(part.substr(dash + 1), kMaxRank);
+                                               : number_within(part.substr(dash + 1), 0, kMaxRank);
                          if (!first || !last || *last < *first) return false;
                          ranks.add(*first, *last);
                          return true;
@@ -167,21 +160,19 @@ std::vector<std::string> parse_line_filters(std::string_view text) {
 }
 
 std::string parse_size(std::string_view text, std::uint64_t& to) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  std::string_view unit = text;
+  const auto value = take_number<std::uint64_t>(unit);
   int shift = 0;
   if (!unit.empty()) {
     const std::size_t letter = std::string_view("KMGT").find(unit.front() & ~0x20);
     shift = letter == std::string_view::npos ? -1 : 10 * static_cast<int>(letter + 1);
     unit.remove_prefix(1);
   }
-  const bool is_good = error == std::errc() && shift >= 0 &&
+  const bool is_good = value && shift >= 0 &&
                        (unit.empty() || (shift > 0 && (unit == "B" || unit == "iB"))) &&
-                       value <= (std::numeric_limits<std::uint64_t>::max() >> 1 >> shift);
+                       *value <= (std::numeric_limits<std::uint64_t>::max() >> 1 >> shift);
   if (!is_good) return "is no size: 65536, 64K, 100M, 2G";
-  to = value << shift;
+  to = *value << shift;
   return {};
 }
 

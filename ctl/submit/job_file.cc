@@ -253,8 +253,7 @@ std::string set_name(const toml::node& value, const std::string&, JobFile& job) 
 }
 
 std::optional<int> number_of_nodes(std::string_view text) {
-  const auto value = parsed_number<int>(text);
-  return value && *value >= 1 && *value <= kMostNodes ? value : std::nullopt;
+  return number_within(text, 1, kMostNodes);
 }
 
 std::string set_nodes(const toml::node& value, const std::string&, JobFile& job) {
