@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/wall_time.h"
+
 namespace ddprun::agent {
 namespace {
 
@@ -17,13 +19,6 @@ std::size_t name_length(std::string_view text) {
   std::size_t length = 1;
   while (length < text.size() && is_name_character(text[length])) ++length;
   return length;
-}
-
-std::string clock_text(std::time_t now) {
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[16];
-  return {text, std::strftime(text, sizeof text, "%H:%M:%S", &local)};
 }
 
 }  // namespace
@@ -102,7 +97,7 @@ std::string LinePrefix::text(const PrefixValues& values, std::time_t now) const 
         result += rank_text(values.node_rank);
         break;
       case Macro::kTime:
-        result += clock_text(now);
+        result += local_time_text(now);
         break;
     }
   }
