@@ -6,6 +6,7 @@
 
 #include "agent/output/line_prefix.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -22,12 +23,8 @@ std::optional<StreamSet> parse_streams(std::string_view text) {
 // that.
 template <typename Take>
 bool for_each_part(std::string_view text, Take take) {
-  for (;;) {
-    const std::size_t comma = text.find(',');
-    if (!take(text.substr(0, comma))) return false;
-    if (comma == std::string_view::npos) return true;
-    text.remove_prefix(comma + 1);
-  }
+  const auto parts = parts_between(text, ',');
+  return std::all_of(parts.begin(), parts.end(), take);
 }
 
 bool is_shown(const OutputOptions& options, int local_rank, int global_rank) {
