@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <tuple>
 #include <utility>
 
 #include "agent/warden/process_tree.h"
@@ -106,12 +107,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
                                                      int num_warm) {
   UniqueFd ours, theirs;
   const auto make_pair = [&] {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-      throw_system_error("socketpair", errno);
-    }
-    ours.reset(ends[0]);
-    theirs.reset(ends[1]);
+    std::tie(ours, theirs) = make_socket_pair(SOCK_SEQPACKET | SOCK_NONBLOCK);
     // The warden's end blocks, so that its reports wait for a slow agent; the warden polls before
     // it reads.
     ::fcntl(theirs.get(), F_SETFL, 0);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "agent/console.h"
+#include "agent/output/line_prefix.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
 #include "agent/output/output_options.h"

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -176,6 +177,14 @@ UniqueFd open_child_pidfd(pid_t child, const std::string& program) {
 Pipe make_pipe(int more_flags) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | more_flags) != 0) throw_system_error("pipe2", errno);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::pair<UniqueFd, UniqueFd> make_socket_pair(int type) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw_system_error("socketpair", errno);
+  }
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

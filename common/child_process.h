@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -75,6 +76,10 @@ struct Pipe {
   UniqueFd write_end;
 };
 Pipe make_pipe(int more_flags = 0);
+
+// The two ends of a connection between Unix sockets of a type (SOCK_STREAM, …); the rest is as for
+// a pipe.
+std::pair<UniqueFd, UniqueFd> make_socket_pair(int type);
 
 // A child process that this program started for itself and reaps itself, during the life of this
 // object. Code that cleans up after others' children leaves these alone. One thread at a time.

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/cpu_set.h"
 
-#include <charconv>
+#include "common/parsed_number.h"
 
 namespace ddprun {
 namespace {
 
-// Takes the number at the beginning of `text` off it.
-std::optional<int> take_number(std::string_view& text) {
-  int number = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0 || number >= CpuSet::kMostCpus) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
-  return number;
+// Takes the CPU at the beginning of `text` off it.
+std::optional<int> take_cpu(std::string_view& text) {
+  const auto number = take_number<int>(text);
+  return number && *number >= 0 && *number < CpuSet::kMostCpus ? number : std::nullopt;
 }
 
 }  // namespace
@@ -21,11 +18,11 @@ std::optional<CpuSet> parse_cpu_list(std::string_view text) {
   while (text.ends_with('\n') || text.ends_with(' ')) text.remove_suffix(1);
   CpuSet cpus;
   while (!text.empty()) {
-    const auto first = take_number(text);
+    const auto first = take_cpu(text);
     auto last = first;
     if (first && text.starts_with('-')) {
       text.remove_prefix(1);
-      last = take_number(text);
+      last = take_cpu(text);
     }
     if (!first || !last || *last < *first) return std::nullopt;
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.add(cpu);

@@ -32,15 +32,13 @@ std::optional<double> seconds_of_clock(std::string_view text) {
     text.remove_prefix(dash + 1);
   }
   int parts = 0;
-  for (bool more = true; more; ++parts) {
-    const auto colon = text.find(':');
-    more = colon != std::string_view::npos;
-    const auto parsed = parse_decimal(text.substr(0, colon));
+  for (const std::string_view part : parts_between(text, ':')) {
+    const auto parsed = parse_decimal(part);
     if (!parsed || parts == 3) return std::nullopt;
     const double hours_or_60 = parts == 0 ? 24 : 60;  // after days the first part is hours
     if (!std::exchange(is_first, false) && *parsed >= hours_or_60) return std::nullopt;
     seconds = seconds * 60 + *parsed;
-    if (more) text.remove_prefix(colon + 1);
+    ++parts;
   }
   if (days > 0 && parts != 3) return std::nullopt;
   return days * 86'400 + seconds;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {
@@ -33,12 +34,10 @@ bool expand_range(std::string_view range, std::vector<std::string>& out) {
 
 // Expands the inside of one bracket: "01-03,7".
 bool expand_bracket(std::string_view inside, std::vector<std::string>& out) {
-  for (;;) {
-    const std::size_t comma = inside.find(',');
-    if (!expand_range(inside.substr(0, comma), out)) return false;
-    if (comma == std::string_view::npos) return true;
-    inside.remove_prefix(comma + 1);
+  for (const std::string_view range : parts_between(inside, ',')) {
+    if (!expand_range(range, out)) return false;
   }
+  return true;
 }
 
 // Expands one name with any number of brackets: "rack[1-2]n[01-04]".

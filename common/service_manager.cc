@@ -41,7 +41,8 @@ bool is_for_us(const char* name, const std::string& pid) {
   return pid.empty() || number_of(name, pid) == static_cast<std::uint64_t>(::getpid());
 }
 
-std::vector<ServiceManager::PassedSocket> take_passed(std::uint64_t number, std::string names) {
+std::vector<ServiceManager::PassedSocket> take_passed(std::uint64_t number,
+                                                      std::string_view names) {
   std::vector<ServiceManager::PassedSocket> passed;
   for (std::uint64_t i = 0; i < number; ++i) {
     const int fd = kFirstPassed + static_cast<int>(i);
@@ -51,9 +52,7 @@ std::vector<ServiceManager::PassedSocket> take_passed(std::uint64_t number, std:
                          " is not open; who starts this program passes so many sockets, from ",
                          kFirstPassed, " on, or unsets it"));
     }
-    const std::size_t end = names.find(':');
-    passed.push_back({names.substr(0, end), UniqueFd(fd)});
-    names.erase(0, end == names.npos ? end : end + 1);
+    passed.push_back({std::string(take_until(names, ":")), UniqueFd(fd)});
   }
   return passed;
 }

@@ -25,6 +25,25 @@ void append_streamed(std::string& text, double number) {
   append_digits(text, number, std::chars_format::general, 6);
 }
 
+std::vector<std::string_view> parts_between(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == text.npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string> filled_parts(std::string_view text, std::string_view separators) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::string_view part = take_until(text, separators);
+    if (!part.empty()) parts.emplace_back(part);
+  }
+  return parts;
+}
+
 std::string one_line(std::string_view text) {
   std::string line;
   while (!text.empty()) {

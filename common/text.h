@@ -88,6 +88,11 @@ inline std::string_view take_until(std::string_view& text, std::string_view ends
   return part;
 }
 
+// Returns all parts, also empty ones: one more than there are separators.
+std::vector<std::string_view> parts_between(std::string_view text, char separator);
+// Returns the parts between characters of `separators`, without empty ones.
+std::vector<std::string> filled_parts(std::string_view text, std::string_view separators);
+
 // Returns "1 node", "2 nodes". `number` is an integer, or a text such as "1:2", which is several.
 template <typename Number>
 std::string counted(const Number& number, std::string_view one) {

@@ -25,9 +25,9 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
   }
   const std::pair<const char*, std::string*> keys[] = {{"rdzv_endpoint", &all.rdzv_endpoint},
                                                        {"token_file", &all.token_file},
-                                                       {"tls_ca", &all.tls_ca},
-                                                       {"tls_cert", &all.tls_cert},
-                                                       {"tls_key", &all.tls_key}};
+                                                       {"tls_ca", &all.tls.ca},
+                                                       {"tls_cert", &all.tls.cert},
+                                                       {"tls_key", &all.tls.key}};
   for (const auto& [key, value] : keys) {
     const toml::node* node = table.get(key);
     if (node == nullptr) continue;

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "common/config_texts.h"
+#include "rendezvous/security/tls.h"
 
 namespace ddprun::ctl {
 
 // A field is empty if nothing sets it.
 struct ConfiguredEndpoint {
-  std::string rdzv_endpoint = {}, token_file = {}, tls_ca = {}, tls_cert = {}, tls_key = {};
+  std::string rdzv_endpoint = {}, token_file = {};
+  security::TlsFiles tls = {};
 };
 
 // Fills each empty field of `given` from the strongest file that has it. Ignores other keys, which

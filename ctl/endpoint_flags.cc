@@ -62,14 +62,6 @@ class WaitNotice {
   std::thread thread_;    // only at a terminal
 };
 
-security::TlsFiles tls_of(const ConfiguredEndpoint& keys) {
-  security::TlsFiles files;
-  files.ca = keys.tls_ca;
-  files.cert = keys.tls_cert;
-  files.key = keys.tls_key;
-  return files;
-}
-
 }  // namespace
 
 EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(fallback) {
@@ -81,10 +73,10 @@ EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(f
   command.add_option("--rdzv-endpoint", given_.rdzv_endpoint, help)->envname(env::kRdzvEndpoint);
   command.add_option("--token-file", given_.token_file, "The rendezvous' token; mode 600")
       ->envname(env::kTokenFile);
-  command.add_option("--tls-ca", given_.tls_ca, "Authority of the rendezvous' certificate (PEM)");
-  command.add_option("--tls-cert", given_.tls_cert,
+  command.add_option("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
+  command.add_option("--tls-cert", given_.tls.cert,
                      "This side's certificate (PEM), if it wants one");
-  command.add_option("--tls-key", given_.tls_key, "Its key (PEM), mode 600");
+  command.add_option("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
 }
 
 const ConfiguredEndpoint& EndpointFlags::asked() const {
@@ -109,9 +101,7 @@ pages::FetchOptions EndpointFlags::options_for(const std::string& target) const 
   options.target = target;
   if (!asked().token_file.empty())
     options.token = Secret::from_flag("--token-file", asked().token_file);
-  if (const security::TlsFiles files = tls_of(asked()); files.any()) {
-    options.tls = security::make_client_context(files);
-  }
+  if (asked().tls.any()) options.tls = security::make_client_context(asked().tls);
   return options;
 }
 
@@ -127,9 +117,8 @@ std::vector<Endpoint> EndpointFlags::endpoints() const {
   return parse_servers(asked().rdzv_endpoint, kDefaultRendezvousPort).endpoints;
 }
 
-pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
-                                                 const std::string& token_file,
-                                                 const security::TlsFiles& tls) const {
+pages::GangClientOptions EndpointFlags::queue_of(const ConfiguredEndpoint& keys) const {
+  const auto& [endpoint, token_file, tls] = keys;
   pages::GangClientOptions options;
   options.endpoints =
       endpoint.empty() ? endpoints() : parse_servers(endpoint, kDefaultRendezvousPort).endpoints;
@@ -137,24 +126,22 @@ pages::GangClientOptions EndpointFlags::queue_of(const std::string& endpoint,
     throw Error(ErrorCode::kInvalidArgument, concat("endpoint = \"", endpoint, "\": is none"));
   }
   const std::string& token = token_file.empty() ? asked().token_file : token_file;
-  const security::TlsFiles files = tls.any() ? tls : tls_of(asked());
+  const security::TlsFiles& files = tls.any() ? tls : asked().tls;
   const char* flag = token_file.empty() ? "--token-file" : "to.nodes.token_file";
   if (!token.empty()) options.token = Secret::from_flag(flag, token);
   if (files.any()) options.tls = security::make_client_context(files);
   return options;
 }
 
-std::vector<std::string> EndpointFlags::flags_of(const std::string& endpoint,
-                                                 const std::string& token_file,
-                                                 const security::TlsFiles& tls) const {
+std::vector<std::string> EndpointFlags::flags_of(const ConfiguredEndpoint& keys) const {
   std::vector<std::string> flags;
   const auto add = [&](const char* flag, const std::string& of_job, const std::string& given) {
     const std::string& value = of_job.empty() ? given : of_job;
     if (!value.empty()) flags.push_back(concat(flag, "=", value));
   };
-  const security::TlsFiles files = tls.any() ? tls : tls_of(given_);
-  add("--rdzv-endpoint", endpoint, given_.rdzv_endpoint);
-  add("--token-file", token_file, given_.token_file);
+  const security::TlsFiles& files = keys.tls.any() ? keys.tls : given_.tls;
+  add("--rdzv-endpoint", keys.rdzv_endpoint, given_.rdzv_endpoint);
+  add("--token-file", keys.token_file, given_.token_file);
   add("--tls-ca", files.ca, "");
   add("--tls-cert", files.cert, "");
   add("--tls-key", files.key, "");

@@ -13,7 +13,6 @@
 #include "ctl/configured_endpoint.h"
 #include "rendezvous/pages/fetch.h"
 #include "rendezvous/pages/gang_client.h"
-#include "rendezvous/security/tls.h"
 #include "rendezvous/wire/link_security.h"
 
 namespace ddprun::ctl {
@@ -35,12 +34,10 @@ class EndpointFlags {
 
   // The queue's address and proof, as in a job file's [to.nodes]; what that leaves out comes from
   // the flags.
-  pages::GangClientOptions queue_of(const std::string& endpoint, const std::string& token_file,
-                                    const security::TlsFiles& tls) const;
+  pages::GangClientOptions queue_of(const ConfiguredEndpoint& keys) const;
   // Returns flags that mean the same on another command line. Leaves out defaults and values from
   // files.
-  std::vector<std::string> flags_of(const std::string& endpoint, const std::string& token_file,
-                                    const security::TlsFiles& tls) const;
+  std::vector<std::string> flags_of(const ConfiguredEndpoint& keys) const;
 
   // Returns the body of the page "/v1/jobs", …. Asks several endpoints one after the other; the
   // leader's page counts. Throws as fetch() and Secret::from_file(). Also throws

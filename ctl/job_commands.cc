@@ -252,13 +252,9 @@ std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
   }
   if (place == "kubernetes") return submit::kubernetes_scheduler(context);
   if (place == "nodes") {
-    const auto find_queue = [&endpoint](const submit::NodesKeys& keys) {
-      security::TlsFiles tls;
-      tls.ca = keys.tls_ca;
-      tls.cert = keys.tls_cert;
-      tls.key = keys.tls_key;
-      return submit::NodesQueue{.client = endpoint.queue_of(keys.endpoint, keys.token_file, tls),
-                                .flags = endpoint.flags_of(keys.endpoint, keys.token_file, tls)};
+    const auto find_queue = [&endpoint](const ConfiguredEndpoint& keys) {
+      return submit::NodesQueue{.client = endpoint.queue_of(keys),
+                                .flags = endpoint.flags_of(keys)};
     };
     return submit::nodes_scheduler(current_environment(), submit::ddprun_beside(), find_queue);
   }

@@ -22,6 +22,7 @@
 #include "common/regular_file.h"
 #include "common/signal_names.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "common/written_json.h"
 #include "launcher/terminal_text.h"
 
@@ -72,11 +73,8 @@ std::string with_tabs(std::string_view output) {
 
 // Returns "2026-11-22 03:15:07 UTC".
 std::string utc(std::int64_t seconds) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  char text[64];
-  if (::gmtime_r(&time, &parts) == nullptr) return "?";
-  return {text, std::strftime(text, sizeof text, "%F %T UTC", &parts)};
+  const std::string text = utc_text(seconds, "%F %T UTC");
+  return text.empty() ? "?" : text;
 }
 
 // Whether the output shows the traceback, from its first line to its last.

@@ -94,11 +94,8 @@ std::string parse_handled_signals(std::string_view text, HandledSignals& handled
   HandledSignals result;
   result.text = text;
   result.numbers.clear();
-  for (bool more = true; more;) {
-    const std::size_t comma = text.find(',');
-    const std::string_view name = trimmed(text.substr(0, comma));
-    more = comma != std::string_view::npos;
-    if (more) text.remove_prefix(comma + 1);
+  for (const std::string_view part : parts_between(text, ',')) {
+    const std::string_view name = trimmed(part);
     const auto number = parse_signal(name);
     if (!number || std::find(kUnusable.begin(), kUnusable.end(), *number) != kUnusable.end()) {
       return "\"" + std::string(name) + "\" is no signal that can be handled";

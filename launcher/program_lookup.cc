@@ -8,6 +8,7 @@
 
 #include "common/env_names.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -33,11 +34,9 @@ class RealFileSystem : public FileSystem {
 // Returns the first regular, executable file `name` in $PATH; empty: none.
 std::string search_path(const std::string& name, std::string_view path, const FileSystem& files) {
   while (!path.empty()) {
-    const std::size_t colon = path.find(':');
-    const std::string_view folder = path.substr(0, colon);
+    const std::string_view folder = take_until(path, ":");
     const std::string candidate = (folder.empty() ? "." : std::string(folder)) + "/" + name;
     if (files.kind(candidate) == Kind::kRegular && files.executable(candidate)) return candidate;
-    path.remove_prefix(colon == std::string_view::npos ? path.size() : colon + 1);
   }
   return "";
 }

@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -28,9 +27,8 @@ std::string read_line(const fs::path& path) {
 
 std::optional<int> read_number(const fs::path& path) {
   const std::string line = read_line(path);
-  int number = 0;
-  const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), number);
-  return error == std::errc() ? std::optional(number) : std::nullopt;
+  std::string_view rest = line;
+  return take_number<int>(rest);
 }
 
 // Returns the lowest CPU in the file's list, or `otherwise` if there is no list.

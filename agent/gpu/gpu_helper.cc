@@ -51,13 +51,10 @@ bool may_have_gpus() {
 
 std::shared_ptr<GpuHelper> GpuHelper::start(boost::asio::io_context& io,
                                             const std::string& program) {
-  int requests[2];
-  // A socket and no pipe: a write to a pipe whose reader has died sends SIGPIPE.
-  if (!may_have_gpus() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) != 0) {
-    return nullptr;
-  }
-  UniqueFd request_read(requests[0]), request_write(requests[1]);
+  if (!may_have_gpus()) return nullptr;
   try {
+    // A socket and no pipe: a write to a pipe whose reader has died sends SIGPIPE.
+    auto [request_read, request_write] = make_socket_pair(SOCK_STREAM);
     Pipe answers = make_pipe(O_NONBLOCK);
     ::fcntl(answers.write_end.get(), F_SETFL, 0);
     auto child =

@@ -2,10 +2,10 @@
 #include "agent/gpu/gpu_lines.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <sstream>
 
+#include "common/parsed_number.h"
 #include "common/text.h"
 
 namespace ddprun::agent {
@@ -13,12 +13,11 @@ namespace {
 
 // Takes the number at the beginning of `rest` off it; false: there is none.
 template <typename Number>
-bool take_number(std::string_view& rest, Number* number) {
-  if (!rest.empty() && rest.front() == ' ') rest.remove_prefix(1);
-  const auto [stop, error] = std::from_chars(rest.data(), rest.data() + rest.size(), *number);
-  if (error != std::errc()) return false;
-  rest.remove_prefix(static_cast<std::size_t>(stop - rest.data()));
-  return true;
+bool take_field(std::string_view& rest, Number& number) {
+  if (rest.starts_with(' ')) rest.remove_prefix(1);
+  const auto taken = take_number<Number>(rest);
+  number = taken.value_or(0);
+  return taken.has_value();
 }
 
 std::string gibibytes(std::uint64_t bytes) {
@@ -52,8 +51,8 @@ std::string to_line(const GpuProcess& process) {
 
 std::optional<GpuProcess> parse_gpu_process(std::string_view line) {
   GpuProcess process;
-  const bool whole = take_number(line, &process.device) && take_number(line, &process.pid) &&
-                     take_number(line, &process.bytes) && line.empty();
+  const bool whole = take_field(line, process.device) && take_field(line, process.pid) &&
+                     take_field(line, process.bytes) && line.empty();
   if (!whole || process.device < 0 || process.pid <= 0) return std::nullopt;
   return process;
 }
@@ -101,8 +100,8 @@ GpuShares parse_gpu_shares(std::string_view lines) {
     std::string_view line = take_until(lines, "\n");
     pid_t pid = 0;
     int percent = -1;
-    if (line.starts_with(' ') || !take_number(line, &pid) || !line.starts_with(' ')) continue;
-    if (!take_number(line, &percent) || !line.empty()) continue;
+    if (line.starts_with(' ') || !take_field(line, pid) || !line.starts_with(' ')) continue;
+    if (!take_field(line, percent) || !line.empty()) continue;
     if (pid > 0 && percent >= 0 && percent <= 100) shares[pid] = std::max(shares[pid], percent);
   }
   return shares;

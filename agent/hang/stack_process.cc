@@ -62,12 +62,8 @@ StackProcess::StackProcess(boost::asio::io_context& io) : io_(io) {}
 
 void StackProcess::spawn(const std::string& program) {
   try {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw_system_error("socketpair", errno);
-    }
-    requests_.reset(ends[0]);
-    const UniqueFd theirs(ends[1]);
+    auto [ours, theirs] = make_socket_pair(SOCK_SEQPACKET);
+    requests_ = std::move(ours);
     child_ = WatchedChild::start_helper(io_, program, theirs.get(), ChildCommand::kNothing,
                                         [weak = weak_from_this()](int wait_status) {
                                           if (const auto self = weak.lock())

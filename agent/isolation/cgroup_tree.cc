@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -205,12 +204,7 @@ std::string CgroupTree::device_number(const std::string& path) const {
   return concat(major(device), ":", minor(device));
 }
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(std::move(word));
-  return words;
-}
+std::vector<std::string> words_of(std::string_view text) { return filled_parts(text, " \t\r\n"); }
 
 CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user) {
   CgroupPlace place;

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/unique_fd.h"
@@ -60,7 +61,7 @@ struct CgroupPlace {
 CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user);
 
 // Returns the words of a line of a kernel's file.
-std::vector<std::string> words_of(const std::string& text);
+std::vector<std::string> words_of(std::string_view text);
 
 // Returns the processes in the cgroup and in all below it, without ended ones.
 std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory);

@@ -2,25 +2,19 @@
 #include "agent/output/output_options.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <limits>
 
+#include "agent/output/line_prefix.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr int kMaxRank = 1 << 20;
 
-// Parses all of `text` as a number from 0 to `max`.
-std::optional<int> parse_number(std::string_view text, int max) {
-  const auto value = parsed_number<int>(text);
-  return value && *value >= 0 && *value <= max ? value : std::nullopt;
-}
-
 std::optional<StreamSet> parse_streams(std::string_view text) {
-  const auto bits = parse_number(text, 3);
+  const auto bits = number_within(text, 0, 3);
   if (!bits || text.size() != 1) return std::nullopt;
   return StreamSet{(*bits & 1) != 0, (*bits & 2) != 0};
 }
@@ -29,12 +23,8 @@ std::optional<StreamSet> parse_streams(std::string_view text) {
 // that.
 template <typename Take>
 bool for_each_part(std::string_view text, Take take) {
-  for (;;) {
-    const std::size_t comma = text.find(',');
-    if (!take(text.substr(0, comma))) return false;
-    if (comma == std::string_view::npos) return true;
-    text.remove_prefix(comma + 1);
-  }
+  const auto parts = parts_between(text, ',');
+  return std::all_of(parts.begin(), parts.end(), take);
 }
 
 bool is_shown(const OutputOptions& options, int local_rank, int global_rank) {
@@ -83,24 +73,6 @@ StreamPlan plan_stream(const OutputOptions& options, const OutputScene& scene, i
   return plan;
 }
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_character(char c) { return is_letter(c) || (c >= '0' && c <= '9'); }
-
-// Returns the length of the identifier at the beginning of `text`.
-std::size_t name_length(std::string_view text) {
-  if (text.empty() || !is_letter(text.front())) return 0;
-  std::size_t length = 1;
-  while (length < text.size() && is_name_character(text[length])) ++length;
-  return length;
-}
-
-std::string clock_text(std::time_t now) {
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[16];
-  return {text, std::strftime(text, sizeof text, "%H:%M:%S", &local)};
-}
-
 }  // namespace
 
 StreamSet StreamSpec::of(int local_rank) const {
@@ -123,7 +95,7 @@ std::string parse_stream_spec(std::string_view text, StreamSpec& to) {
   const bool is_good = for_each_part(text, [&](std::string_view part) {
     const std::size_t colon = part.find(':');
     if (colon == std::string_view::npos) return false;
-    const auto local_rank = parse_number(part.substr(0, colon), kMaxRank);
+    const auto local_rank = number_within(part.substr(0, colon), 0, kMaxRank);
     const auto streams = parse_streams(part.substr(colon + 1));
     if (!local_rank || !streams) return false;
     spec.by_local_rank[*local_rank] = *streams;
@@ -155,10 +127,10 @@ std::string parse_rank_set(std::string_view text, RankSet& to) {
                          while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
                          while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
                          const std::size_t dash = part.find('-');
-                         const auto first = parse_number(part.substr(0, dash), kMaxRank);
+                         const auto first = number_within(part.substr(0, dash), 0, kMaxRank);
                          const auto last = dash == std::string_view::npos
                                                ? first
-                                               : parse_number(part.substr(dash + 1), kMaxRank);
+                                               : number_within(part.substr(dash + 1), 0, kMaxRank);
                          if (!first || !last || *last < *first) return false;
                          ranks.add(*first, *last);
                          return true;
@@ -185,21 +157,19 @@ std::vector<std::string> parse_line_filters(std::string_view text) {
 }
 
 std::string parse_size(std::string_view text, std::uint64_t& to) {
-  std::uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  std::string_view unit = text;
+  const auto value = take_number<std::uint64_t>(unit);
   int shift = 0;
   if (!unit.empty()) {
     const std::size_t letter = std::string_view("KMGT").find(unit.front() & ~0x20);
     shift = letter == std::string_view::npos ? -1 : 10 * static_cast<int>(letter + 1);
     unit.remove_prefix(1);
   }
-  const bool is_good = error == std::errc() && shift >= 0 &&
+  const bool is_good = value && shift >= 0 &&
                        (unit.empty() || (shift > 0 && (unit == "B" || unit == "iB"))) &&
-                       value <= (std::numeric_limits<std::uint64_t>::max() >> 1 >> shift);
+                       *value <= (std::numeric_limits<std::uint64_t>::max() >> 1 >> shift);
   if (!is_good) return "is no size: 65536, 64K, 100M, 2G";
-  to = value << shift;
+  to = *value << shift;
   return {};
 }
 
@@ -216,95 +186,6 @@ WorkerPlan plan_output(const OutputOptions& options, const OutputScene& scene, i
   plan.one_pipe = scene.same_file && plan.out == plan.err && plan.out.is_read() &&
                   plan.out.file == FileWay::kNone && !plan.out.filtered;
   return plan;
-}
-
-LinePrefix::LinePrefix(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t dollar = text.find('$');
-    add_text(text.substr(0, dollar));
-    if (dollar == std::string_view::npos) return;
-    text.remove_prefix(dollar);
-    const std::string_view after = text.substr(1);
-    const bool in_braces = after.starts_with('{');
-    const std::size_t length = name_length(after.substr(in_braces ? 1 : 0));
-    std::size_t used = 1;
-    if (after.starts_with('$')) {
-      add_text("$");
-      used = 2;
-    } else if (length > 0 && !in_braces) {
-      used = 1 + length;
-      add(after.substr(0, length), text.substr(0, used));
-    } else if (length > 0 && after.size() > length + 1 && after[length + 1] == '}') {
-      used = length + 3;
-      add(after.substr(1, length), text.substr(0, used));
-    } else {
-      add_text("$");
-    }
-    text.remove_prefix(used);
-  }
-}
-
-void LinePrefix::add_text(std::string_view text) {
-  if (text.empty()) return;
-  if (parts_.empty() || parts_.back().macro != Macro::kText) parts_.push_back({Macro::kText, ""});
-  parts_.back().text += text;
-}
-
-void LinePrefix::add(std::string_view name, std::string_view as_written) {
-  constexpr std::array<std::pair<std::string_view, Macro>, 6> kMacros = {{
-      {"role_name", Macro::kRoleName},
-      {"local_rank", Macro::kLocalRank},
-      {"rank", Macro::kRank},
-      {"hostname", Macro::kHostname},
-      {"node_rank", Macro::kNodeRank},
-      {"time", Macro::kTime},
-  }};
-  for (const auto& [known, macro] : kMacros) {
-    if (known != name) continue;
-    parts_.push_back({macro, ""});
-    has_time_ |= macro == Macro::kTime;
-    return;
-  }
-  add_text(as_written);
-}
-
-std::string LinePrefix::text(const PrefixValues& values, std::time_t now) const {
-  const auto rank_text = [](int rank) { return rank < 0 ? "spare" : std::to_string(rank); };
-  std::string result;
-  for (const Part& part : parts_) {
-    switch (part.macro) {
-      case Macro::kText:
-        result += part.text;
-        break;
-      case Macro::kRoleName:
-        result += values.role_name;
-        break;
-      case Macro::kLocalRank:
-        result += std::to_string(values.local_rank);
-        break;
-      case Macro::kRank:
-        result += rank_text(values.rank);
-        break;
-      case Macro::kHostname:
-        result += values.hostname;
-        break;
-      case Macro::kNodeRank:
-        result += rank_text(values.node_rank);
-        break;
-      case Macro::kTime:
-        result += clock_text(now);
-        break;
-    }
-  }
-  return result;
-}
-
-std::string LinePrefix::coloured(const std::string& text, int rank) {
-  // These colours are legible on both light and dark. Red is left out: it looks like an error.
-  constexpr std::array<const char*, 6> kColours = {"36", "33", "35", "32", "34", "96"};
-  if (text.empty() || rank < 0) return text;
-  return std::string("\x1b[") + kColours[static_cast<std::size_t>(rank) % kColours.size()] + "m" +
-         text + "\x1b[0m";
 }
 
 bool LineFilter::matches(std::string_view text) const {

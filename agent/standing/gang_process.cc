@@ -15,7 +15,7 @@
 #include <sstream>
 #include <utility>
 
-#include "agent/output/output_options.h"
+#include "agent/output/line_prefix.h"
 #include "common/error.h"
 #include "common/text.h"
 #include "rendezvous/asio/waits.h"

@@ -156,12 +156,8 @@ WarmHelper::~WarmHelper() { close(); }
 
 void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                         std::vector<std::string> environment) {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw_system_error("socketpair", errno);
-  }
-  socket_.assign(ends[0]);
-  const UniqueFd theirs(ends[1]);
+  auto [ours, theirs] = make_socket_pair(SOCK_SEQPACKET);
+  socket_.assign(ours.release());
   json::array modules(options.modules.begin(), options.modules.end());
   ChildCommand command;
   command.argv = python.interpreter;

@@ -27,15 +27,6 @@ std::string without_end(std::string text) {
   return text;
 }
 
-std::vector<std::string> parts_of(std::string_view text, std::string_view separators) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const std::string_view part = take_until(text, separators);
-    if (!part.empty()) parts.emplace_back(part);
-  }
-  return parts;
-}
-
 }  // namespace
 
 const Reading* Readings::find(const std::string& path) const {
@@ -98,9 +89,11 @@ std::vector<long long> numbers_in(std::string_view text) {
   return numbers;
 }
 
-std::vector<std::string> words_in(std::string_view text) { return parts_of(text, kSpaces); }
-std::vector<std::string> comma_parts(std::string_view text) { return parts_of(text, ", \t\r\n"); }
-std::vector<std::string> lines_in(std::string_view text) { return parts_of(text, "\n"); }
+std::vector<std::string> words_in(std::string_view text) { return filled_parts(text, kSpaces); }
+std::vector<std::string> comma_parts(std::string_view text) {
+  return filled_parts(text, ", \t\r\n");
+}
+std::vector<std::string> lines_in(std::string_view text) { return filled_parts(text, "\n"); }
 
 std::optional<std::string> own_cgroup(const Readings& files) {
   for (const std::string& line : lines_in(files.text("/proc/self/cgroup").value_or(""))) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "common/duration.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/text.h"
 #include "ctl/submit/run_program.h"
@@ -55,10 +55,8 @@ void add_limits(const JobFile& job, Words& words) {
 // Unset: only the node can know the number.
 std::optional<int> workers_of_node(const JobFile& job) {
   if (job.workers_per_node.empty()) return 1;
-  const std::string& text = job.workers_per_node;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::optional(value) : std::nullopt;
+  std::string_view text = job.workers_per_node;
+  return take_number<int>(text);
 }
 
 struct Decided {

@@ -253,8 +253,7 @@ std::string set_name(const toml::node& value, const std::string&, JobFile& job) 
 }
 
 std::optional<int> number_of_nodes(std::string_view text) {
-  const auto value = parsed_number<int>(text);
-  return value && *value >= 1 && *value <= kMostNodes ? value : std::nullopt;
+  return number_within(text, 1, kMostNodes);
 }
 
 std::string set_nodes(const toml::node& value, const std::string&, JobFile& job) {
@@ -284,7 +283,7 @@ std::string set_endpoint(const toml::node& value, const std::string&, JobFile& j
   if (!text) return kLine;
   const std::string problem = parse_servers(*text, kDefaultRendezvousPort).problem;
   if (!problem.empty()) return concat("= \"", *text, "\": ", problem);
-  job.nodes.endpoint = *text;
+  job.nodes.queue.rdzv_endpoint = *text;
   return {};
 }
 
@@ -360,10 +359,10 @@ std::vector<JobKey> keys_of_places() {
       {"to.ssh.exclude", joined_key(FIELD(ssh.exclude))},
       {"to.ssh.ssh", line_key(FIELD(ssh.ssh))},
       {"to.nodes.endpoint", set_endpoint},
-      {"to.nodes.token_file", path_key(FIELD(nodes.token_file))},
-      {"to.nodes.tls_ca", path_key(FIELD(nodes.tls_ca))},
-      {"to.nodes.tls_cert", path_key(FIELD(nodes.tls_cert))},
-      {"to.nodes.tls_key", path_key(FIELD(nodes.tls_key))},
+      {"to.nodes.token_file", path_key(FIELD(nodes.queue.token_file))},
+      {"to.nodes.tls_ca", path_key(FIELD(nodes.queue.tls.ca))},
+      {"to.nodes.tls_cert", path_key(FIELD(nodes.queue.tls.cert))},
+      {"to.nodes.tls_key", path_key(FIELD(nodes.queue.tls.key))},
       {"to.nodes.slots_per_node", number_key(FIELD(nodes.slots_per_node), 1)},
   };
 }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ctl/configured_endpoint.h"
+
 namespace ddprun::submit {
 
 // [limits]: of one worker, except `time`, which is the job's. Empty: no limit.
@@ -66,9 +68,9 @@ struct SshKeys {                 // [to.ssh]
   std::string ssh;               // a command line; empty: ssh
 };
 
-struct NodesKeys {                                              // [to.nodes]
-  std::string endpoint, token_file, tls_ca, tls_cert, tls_key;  // as ddprun's flags of these names
-  std::optional<int> slots_per_node;                            // unset: one for each worker
+struct NodesKeys {                    // [to.nodes]
+  ctl::ConfiguredEndpoint queue;      // as ddprun's flags of these names
+  std::optional<int> slots_per_node;  // unset: one for each worker
 };
 
 // The longest argument, or NAME=VALUE, that Linux accepts for a program (execve(2): MAX_ARG_STRLEN

@@ -91,7 +91,7 @@ class NodesScheduler : public Scheduler {
     for (std::string& variable : spec.environment) variable.resize(variable.find('='));
     Plan plan;
     plan.how = concat("POST ", gangs::kGangsPath, " at ",
-                      to_string(find_queue_(job.nodes).client.endpoints.front()),
+                      to_string(find_queue_(job.nodes.queue).client.endpoints.front()),
                       ", with the values of the variables");
     plan.text = gangs::gang_to_json(spec) + "\n";
     plan.ranks = rank_map(job, "node # of the job");
@@ -103,10 +103,10 @@ class NodesScheduler : public Scheduler {
   std::string submit(const JobFile& job) override {
     auto [spec, notes] = submission_of(job);
     spec.id = spec.id.substr(0, spec.id.rfind('-') + 1) + drawn_suffix();
-    const NodesQueue queue = find_queue_(job.nodes);
+    const NodesQueue queue = find_queue_(job.nodes.queue);
     for (const std::string& note : notes) log_warning(note);
     post(queue, spec);
-    queue_ = job.nodes;
+    queue_ = job.nodes.queue;
     flags_ = queue.flags;
     known_ = spec.id;
     return spec.id;
@@ -236,7 +236,7 @@ class NodesScheduler : public Scheduler {
   const Environment environment_;
   const std::string ddprun_;
   const FindQueue find_queue_;
-  NodesKeys queue_;                 // the queue of the submitted job: later questions go there, too
+  ctl::ConfiguredEndpoint queue_;   // the queue of the submitted job: later questions go there, too
   std::vector<std::string> flags_;  // ddprunctl's flags for that queue
   std::string known_;               // a gang that the queue was seen to have; empty: none yet
 };

@@ -20,7 +20,7 @@ struct NodesQueue {
   pages::GangClientOptions client;
   std::vector<std::string> flags;
 };
-using FindQueue = std::function<NodesQueue(const NodesKeys&)>;
+using FindQueue = std::function<NodesQueue(const ctl::ConfiguredEndpoint&)>;
 
 // `environment` is the jobs'; a part of it stays on this machine. `ddprun` is this machine's
 // launcher, which is asked what flags mean.

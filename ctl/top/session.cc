@@ -29,6 +29,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "ctl/top/picture.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/wire/frame_stream.h"
@@ -96,15 +97,6 @@ int opened_again(int fd, int mode) {
 bool has_event(int fd, short events) {
   pollfd now{fd, events, 0};
   return ::poll(&now, 1, 0) != 0;
-}
-
-// "03:11:40", local time.
-std::string clock_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  char text[16];
-  return {text, std::strftime(text, sizeof text, "%H:%M:%S", &local)};
 }
 
 // The terminal on stdin and stdout, drawn by ncurses, without a cursor. Only one object at a time.
@@ -325,7 +317,7 @@ class Session {
       if (type == "state") {
         known_.state = read_state(all);
         remember(known_.history, known_.state);
-        known_.shown_at = clock_text();
+        known_.shown_at = local_time_text(std::time(nullptr));
         known_.too_large_bytes = 0;
         view_.settle(known_.state);
       } else if (type == "too_large") {

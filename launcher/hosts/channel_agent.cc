@@ -40,14 +40,6 @@ using ErrorResult = boost::system::error_code;
 constexpr std::size_t kMostPendingBytes = std::size_t{1} << 18;
 constexpr std::chrono::seconds kDrainPatience{2};
 
-std::pair<UniqueFd, UniqueFd> make_socket_pair() {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw_system_error("socketpair", errno);
-  }
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
 UniqueFd own_copy(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
 // Returns the variable NAME=VALUE for a child of this process.
@@ -141,7 +133,7 @@ class ChannelAgent {
     Pipe in = make_pipe();
     Pipe out = make_pipe();
     Pipe err = make_pipe();
-    auto [words, its_words] = make_socket_pair();
+    auto [words, its_words] = make_socket_pair(SOCK_STREAM);
     ChildCommand command;
     command.argv = {own_folder() + "/ddprun"};
     if (!job.serve_at.empty()) {

@@ -2,9 +2,9 @@
 #include "launcher/options/option_table.h"
 
 #include <array>
-#include <charconv>
 #include <utility>
 
+#include "common/parsed_number.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "launcher/num_workers.h"
@@ -30,20 +30,17 @@ constexpr std::array<std::pair<std::string_view, Limit>, 6> kLimits = {{
 
 // nullopt: it isn't a time of more than 0 and at most 30 days.
 std::optional<milliseconds> parse_time(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc()) return std::nullopt;
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const auto value = take_number<double>(text);
+  if (!value) return std::nullopt;
   double factor = 1;
-  if (unit == "m") {
+  if (text == "m") {
     factor = 60;
-  } else if (unit == "h") {
+  } else if (text == "h") {
     factor = 3600;
-  } else if (!unit.empty() && unit != "s") {
+  } else if (!text.empty() && text != "s") {
     return std::nullopt;
   }
-  const double total = value * factor;
+  const double total = *value * factor;
   if (!(total >= 0.001 && total <= kMaxHangSeconds)) return std::nullopt;
   return milliseconds(static_cast<std::int64_t>(total * 1000));
 }

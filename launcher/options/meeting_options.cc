@@ -7,6 +7,7 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/suggest.h"
+#include "common/text.h"
 #include "common/trimmed.h"
 #include "launcher/options/option_values.h"
 #include "rendezvous/messages/job_settings.h"
@@ -88,11 +89,8 @@ std::string set_rdzv_conf(const std::string& value, LaunchConfig& config) {
       return std::string(rest) + " has a quotation mark without its other one";
     }
   }
-  for (bool more = !rest.empty(); more;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view item = rest.substr(0, comma);
-    more = comma != std::string_view::npos;
-    if (more) rest.remove_prefix(comma + 1);
+  if (rest.empty()) return {};
+  for (const std::string_view item : parts_between(rest, ',')) {
     const std::size_t equals = std::min(item.find('='), item.size());
     const std::string key(trimmed(item.substr(0, equals)));
     const std::string_view text = trimmed(item.substr(std::min(equals + 1, item.size())));

@@ -140,8 +140,7 @@ std::vector<std::string> unknown_variables(const Environment& environment) {
 }
 
 std::optional<int> parse_number(std::string_view text, int most) {
-  const auto number = parsed_number<int>(text);
-  return number && *number >= 0 && *number <= most ? number : std::nullopt;
+  return number_within(text, 0, most);
 }
 
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {

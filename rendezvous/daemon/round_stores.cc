@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <charconv>
 #include <limits>
 #include <utility>
 
 #include "common/cgroup_limits.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/peer_user.h"
 #include "common/socket.h"
 #include "rendezvous/asio/waits.h"
@@ -19,17 +19,15 @@ namespace {
 constexpr std::chrono::seconds kDropInterval{2};
 
 std::optional<std::uint64_t> number_of(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{}) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  const auto number = take_number<std::uint64_t>(text);
+  if (!number) return std::nullopt;
   constexpr std::pair<std::string_view, std::uint64_t> kUnits[] = {
       {"", 1},          {"k", 1'000},     {"M", 1'000'000}, {"G", 1'000'000'000},
       {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
   for (const auto& [unit, factor] : kUnits) {
     if (text != unit) continue;
-    if (number > std::numeric_limits<std::int64_t>::max() / factor) return std::nullopt;
-    return number * factor;
+    if (*number > std::numeric_limits<std::int64_t>::max() / factor) return std::nullopt;
+    return *number * factor;
   }
   return std::nullopt;
 }

@@ -2,10 +2,10 @@
 #include "rendezvous/daemon/store_rows.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "common/error.h"
+#include "common/parsed_number.h"
 #include "common/text.h"
 
 namespace ddprun::rendezvous {
@@ -19,17 +19,16 @@ constexpr char kLetsCount = '\n';
 constexpr std::size_t kDigits = 20;  // of each number, so that keys have the numbers' order
 
 bool read_number(std::string_view* text, std::uint64_t* number) {
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *number);
-  if (error != std::errc{} || end == text->data() + text->size() || *end != '/') return false;
-  text->remove_prefix(static_cast<std::size_t>(end - text->data()) + 1);
+  const auto taken = take_number<std::uint64_t>(*text);
+  if (!taken || !text->starts_with('/')) return false;
+  text->remove_prefix(1);
+  *number = *taken;
   return true;
 }
 
 std::uint64_t number_at_end(std::string_view key) {
-  std::uint64_t number = 0;
   key.remove_prefix(key.rfind('/') + 1);
-  std::from_chars(key.data(), key.data() + key.size(), number);
-  return number;
+  return take_number<std::uint64_t>(key).value_or(0);
 }
 
 }  // namespace

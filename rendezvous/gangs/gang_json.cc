@@ -38,19 +38,9 @@ void phase_field(Phase& phase, Fields& fields) {
   if constexpr (Fields::kReads) phase = phase_named<Phase>(name);
 }
 
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == text.npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 bool read_places(std::string_view text, std::vector<OutputPlace>& places) {
-  for (const std::string_view each : split(text, ',')) {
-    const auto parts = split(each, ':');
+  for (const std::string_view each : parts_between(text, ',')) {
+    const auto parts = parts_between(each, ':');
     if (parts.size() != 3 || !is_gang_name(parts[0]) || places.size() == kMaxAskedNodes) {
       return false;
     }
@@ -64,7 +54,7 @@ bool read_places(std::string_view text, std::vector<OutputPlace>& places) {
 }
 
 bool read_query(std::string_view query, GangTarget& target) {
-  for (const std::string_view each : split(query, '&')) {
+  for (const std::string_view each : parts_between(query, '&')) {
     const std::size_t equals = each.find('=');
     if (equals == each.npos) return false;
     const auto name = each.substr(0, equals), value = each.substr(equals + 1);

@@ -90,8 +90,7 @@ std::string part_name(std::size_t number) {
 }
 
 std::optional<std::int64_t> number_of_blob(std::string_view id) {
-  const auto number = parsed_number<std::int64_t>(id);
-  return number && *number >= 0 && *number <= kMaxNumber ? number : std::nullopt;
+  return number_within<std::int64_t>(id, 0, kMaxNumber);
 }
 
 std::string encode_row(std::string_view content) { return concat(kInline, content); }

@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/new_file.h"
 #include "common/process_facts.h"
+#include "common/wall_time.h"
 #include "rendezvous/journal/guarded_files.h"
 
 namespace ddprun::journal {
@@ -76,15 +77,6 @@ constexpr const char* kBeside[] = {"-wal", "-shm", "-journal"};
 constexpr const char* kParts[] = {"-wal", "-shm", "-journal", ""};  // the database last
 
 fs::path with(const fs::path& path, const char* suffix) { return path.string() + suffix; }
-
-std::string time_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
-  return text;
-}
 
 // A temporary directory for a copy.
 class CopyDirectory {
@@ -724,7 +716,8 @@ void JournalFile::make_anew(const Rows& rows) {
 
 // Moves the log first: a new database must never be beside an old log.
 fs::path JournalFile::set_aside() {
-  const std::string begin = path_.string() + ".damaged-" + time_text();
+  const std::string begin =
+      concat(path_.string(), ".damaged-", utc_text(std::time(nullptr), "%Y%m%dT%H%M%SZ"));
   fs::path aside = begin;
   std::error_code error;
   const auto is_taken = [&] {

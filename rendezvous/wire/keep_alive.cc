@@ -18,8 +18,7 @@ constexpr int kSlots = 16;  // moments to ping per interval
 
 // Returns the text's number; nullopt: it isn't a whole number from 0 to 2^53.
 std::optional<std::int64_t> number_in(std::string_view text) {
-  const auto value = parsed_number<std::int64_t>(text);
-  return value && *value >= 0 && *value <= kMaxMicroseconds ? value : std::nullopt;
+  return number_within<std::int64_t>(text, 0, kMaxMicroseconds);
 }
 
 }  // namespace

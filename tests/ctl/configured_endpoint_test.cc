@@ -18,15 +18,15 @@ TEST_CASE("ConfiguredEndpoint: each key has the value of the strongest file") {
                 "tls_key = 'key'\nof_a_newer_ddprun = true\n"}});
   CHECK(all.rdzv_endpoint == "a,b:1");
   CHECK(all.token_file == "mine");
-  CHECK(all.tls_ca == "ca");
-  CHECK(all.tls_cert == "cert");
-  CHECK(all.tls_key == "key");
+  CHECK(all.tls.ca == "ca");
+  CHECK(all.tls.cert == "cert");
+  CHECK(all.tls.key == "key");
   CHECK(configured_endpoint({}).rdzv_endpoint.empty());
   const ConfiguredEndpoint mine =
       configured_endpoint({{.path = "f", .text = "rdzv_endpoint = 'theirs'\ntls_ca = 'ca'\n"}},
                           {.rdzv_endpoint = "mine"});
   CHECK(mine.rdzv_endpoint == "mine");
-  CHECK(mine.tls_ca == "ca");
+  CHECK(mine.tls.ca == "ca");
 }
 
 TEST_CASE("ConfiguredEndpoint: an error is named with its line") {

@@ -52,6 +52,28 @@ void receive_if_any(Communicator& communicator, const TensorView& part, int peer
   if (part.count > 0) communicator.recv(part, peer, options);
 }
 
+using PeerCall = void(Communicator&, const TensorView&, int, const CallOptions&);
+
+// Each rank does `as_rank` with its `part` and the root. The root does `as_root` with each part of
+// `whole` and its rank.
+WorkPtr exchange_with_root(Communicator& communicator, const TensorView& part,
+                           const TensorView& whole, int root, const CallOptions& options,
+                           PeerCall* as_rank, PeerCall* as_root) {
+  check_root(communicator, root);
+  const bool is_root = communicator.rank() == root;
+  if (is_root) check_part(whole, part, communicator.size());
+  return communicator.group(
+      [&] {
+        as_rank(communicator, part, root, options);
+        if (!is_root) return;
+        const auto parts = parts_of(whole, communicator.size(), "whole");
+        for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+          as_root(communicator, parts[rank], static_cast<int>(rank), options);
+        }
+      },
+      options.async);
+}
+
 }  // namespace
 
 WorkPtr all_to_all(Communicator& communicator, const std::vector<TensorView>& inputs,
@@ -85,36 +107,14 @@ WorkPtr all_to_all(Communicator& communicator, const TensorView& input, const Te
 
 WorkPtr gather(Communicator& communicator, const TensorView& input, const TensorView& output,
                int root, const CallOptions& options) {
-  check_root(communicator, root);
-  const bool is_root = communicator.rank() == root;
-  if (is_root) check_part(output, input, communicator.size());
-  return communicator.group(
-      [&] {
-        send_if_any(communicator, input, root, options);
-        if (!is_root) return;
-        const auto parts = parts_of(output, communicator.size(), "output");
-        for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-          receive_if_any(communicator, parts[rank], static_cast<int>(rank), options);
-        }
-      },
-      options.async);
+  return exchange_with_root(communicator, input, output, root, options, send_if_any,
+                            receive_if_any);
 }
 
 WorkPtr scatter(Communicator& communicator, const TensorView& input, const TensorView& output,
                 int root, const CallOptions& options) {
-  check_root(communicator, root);
-  const bool is_root = communicator.rank() == root;
-  if (is_root) check_part(input, output, communicator.size());
-  return communicator.group(
-      [&] {
-        receive_if_any(communicator, output, root, options);
-        if (!is_root) return;
-        const auto parts = parts_of(input, communicator.size(), "input");
-        for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-          send_if_any(communicator, parts[rank], static_cast<int>(rank), options);
-        }
-      },
-      options.async);
+  return exchange_with_root(communicator, output, input, root, options, receive_if_any,
+                            send_if_any);
 }
 
 WorkPtr all_reduce_each(Communicator& communicator, const std::vector<TensorView>& buffers,

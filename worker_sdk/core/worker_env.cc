@@ -39,8 +39,7 @@ class Reader {
       if (!fallback) missing_.push_back(name);
       return fallback;
     }
-    const auto parsed = parsed_number<int>(*value);
-    if (parsed && *parsed >= low && *parsed <= high) return parsed;
+    if (const auto parsed = number_within(*value, low, high)) return parsed;
     problem(name, "=\"", *value, "\" is not a number from ", low, " to ", high);
     return std::nullopt;
   }

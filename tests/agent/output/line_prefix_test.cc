@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/output/output_options.h"
+#include "agent/output/line_prefix.h"
 
 #include <cstdlib>
 

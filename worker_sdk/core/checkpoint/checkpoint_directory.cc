@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
@@ -29,16 +28,6 @@ std::string stem(std::uint64_t step) {
   const std::string digits = std::to_string(step);
   const std::size_t num_zeros = kNumDigits - std::min(kNumDigits, digits.size());
   return concat(kPrefix, std::string(num_zeros, '0'), digits);
-}
-
-// Takes a number off the front of `text`; returns 0 if there is none. The caller notices that when
-// it writes the name again.
-template <typename Number>
-Number take_number(std::string_view& text) {
-  Number number{};
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  text.remove_prefix(static_cast<std::size_t>(parsed.ptr - text.data()));
-  return number;
 }
 
 void take(std::string_view& text, std::size_t size) {
@@ -97,21 +86,21 @@ std::optional<std::uint64_t> parse_checkpoint_name(std::string_view name) {
   std::string_view rest = name;
   take(rest, kPrefix.size());
   const auto step = take_number<std::uint64_t>(rest);
-  if (name != checkpoint_name(step)) return std::nullopt;
+  if (!step || name != checkpoint_name(*step)) return std::nullopt;
   return step;
 }
 
 std::optional<ShardPlace> parse_shard_name(std::string_view name) {
   ShardPlace place;
-  std::string_view rest = name;
+  std::string_view rest = name;  // a number that it lacks becomes 0: then the names differ
   take(rest, kPrefix.size());
-  place.step = take_number<std::uint64_t>(rest);
+  place.step = take_number<std::uint64_t>(rest).value_or(0);
   take(rest, 1);
   place.save = rest.substr(0, kNumSaveDigits);
   take(rest, kNumSaveDigits + kRank.size());
-  place.rank = take_number<int>(rest);
+  place.rank = take_number<int>(rest).value_or(0);
   take(rest, kOf.size());
-  place.size = take_number<int>(rest);
+  place.size = take_number<int>(rest).value_or(0);
   const bool is_one = is_save(place.save) && place.rank >= 0 && place.rank < place.size;
   if (!is_one || name != shard_name(place)) return std::nullopt;
   return place;

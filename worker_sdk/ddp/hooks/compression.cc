@@ -237,18 +237,8 @@ bool read(std::string_view text, Number& number) {
   return parsed.has_value();
 }
 
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::size_t end = 0; end != text.npos; text.remove_prefix(end + 1)) {
-    end = text.find(':');
-    words.push_back(text.substr(0, end));
-    if (end == text.npos) break;
-  }
-  return words;
-}
-
 std::optional<Compression> parse(std::string_view text) {
-  const std::vector<std::string_view> words = split(text);
+  const auto words = parts_between(text, ':');
   const std::string_view name = words.front();
   Compression result;
   if (name == "topk" || name == "powersgd") {
