@@ -131,6 +131,10 @@ class Watch:
         """Called when the worker has its environment."""
         part = int(os.environ.get("LOCAL_RANK", "0")) * PART_BYTES
         self.part = part if part < len(self.memory) else None
+        module = sys.modules.get(self.MODULE)
+        if module is not None:  # the helper has imported it, so find_spec() won't see it
+            self.has_hook = True
+            self.await_step(module)
 
     def find_spec(self, name, path=None, target=None):
         self.look()
@@ -142,11 +146,14 @@ class Watch:
 
         def load_and_watch(module):
             load(module)
-            if hasattr(module, "register_optimizer_step_post_hook"):  # it stays: it can't be removed while it runs
-                module.register_optimizer_step_post_hook(lambda *_: self.tell(STEP))
+            self.await_step(module)
         if load is not None:
             spec.loader.exec_module = load_and_watch
         return spec
+
+    def await_step(self, module):
+        if hasattr(module, "register_optimizer_step_post_hook"):  # it stays: it can't be removed while it runs
+            module.register_optimizer_step_post_hook(lambda *_: self.tell(STEP))
 
     def look(self, at_once=False):
         """Notes the modules that are new. It has a fiftieth of the time at most, unless `at_once`."""
@@ -159,6 +166,8 @@ class Watch:
                 self.known.update(names)
                 self.note("".join(f"{name}\n" for name in names if self.is_wanted(name)).encode(errors="replace"))
                 self.look_at = now + 50 * (time.thread_time() - begun)
+        except Exception:  # the user's import goes on; a removed working directory has no path, for example
+            self.part = None
         finally:
             self.lock.release()
 

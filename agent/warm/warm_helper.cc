@@ -130,7 +130,7 @@ std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
                                               std::vector<std::string> environment, Tell tell,
                                               std::function<void()> ended) {
   std::shared_ptr<WarmHelper> helper(
-      new WarmHelper(io, options.answer_limit, std::move(tell), std::move(ended)));
+      new WarmHelper(io, options, std::move(tell), std::move(ended)));
   const auto python = python_command(argv);
   if (!python) {
     helper->lost("the workers run no Python script or module");
@@ -144,11 +144,12 @@ std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
   return helper;
 }
 
-WarmHelper::WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit,
-                       Tell tell, std::function<void()> ended)
+WarmHelper::WarmHelper(boost::asio::io_context& io, const WarmOptions& options, Tell tell,
+                       std::function<void()> ended)
     : tell_(std::move(tell)),
       ended_(std::move(ended)),
-      answer_limit_(answer_limit),
+      import_limit_(options.limit),
+      answer_limit_(options.answer_limit),
       socket_(io),
       limit_(io) {}
 
@@ -189,14 +190,19 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                    ? concat("the helper was ended by ", signal_name(WTERMSIG(wait_status)))
                    : concat("the helper ended with status ", WEXITSTATUS(wait_status)));
   });
-  limit_.expires_after(options.limit);
-  limit_.async_wait(
-      [weak = weak_from_this(), limit = options.limit](const boost::system::error_code& error) {
-        const auto self = weak.lock();
-        if (error || !self || self->state_ != State::kLoading) return;
-        self->lost(concat("the imports had not ended after ", limit.count() / 1000, " s"));
-      });
+  if (options.in_a_hurry) limit_imports();
   wait_for_message();
+}
+
+void WarmHelper::limit_imports() {
+  if (std::exchange(is_limited_, true)) return;
+  limit_.expires_after(import_limit_);
+  limit_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (error || !self || self->state_ != State::kLoading) return;
+    self->lost(
+        concat("the imports had not ended after ", self->import_limit_.count() / 1000, " s"));
+  });
 }
 
 void WarmHelper::wait_for_message() {
@@ -251,6 +257,7 @@ pid_t WarmHelper::pid() const { return child_ && child_->is_running() ? child_->
 
 void WarmHelper::when_loaded(std::function<void()> loaded) {
   loaded_ = std::move(loaded);
+  limit_imports();
   send(R"({"hurry":true})", {});
 }
 

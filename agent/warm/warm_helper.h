@@ -22,12 +22,13 @@ struct WarmOptions {
   std::vector<std::string> modules;         // to import
   bool is_auto = false;                     // also imports what the workers had by their first step
   std::string cache;                        // a folder where their list is kept; empty: it isn't
-  std::chrono::milliseconds limit{60'000};  // time-out of the imports before the first round
+  std::chrono::milliseconds limit{60'000};  // longest wait of a round for the imports
   // The time-out of its forks, during which this process waits.
   std::chrono::milliseconds answer_limit{2'000};
   // A file of this process (borrowed) with is_auto's list, for the helpers of a job; -1: none.
   int list = -1;
-  bool in_a_hurry = true;  // false: it imports a third of the time until when_loaded()
+  // false: it imports a third of the time, and `limit` does not run, until when_loaded().
+  bool in_a_hurry = true;
 
   bool is_wanted() const { return is_auto || !modules.empty(); }
 };
@@ -79,10 +80,11 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
  private:
   enum class State { kLoading, kReady, kBusy, kGone };  // kBusy: imports more while workers run
 
-  WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit, Tell tell,
+  WarmHelper(boost::asio::io_context& io, const WarmOptions& options, Tell tell,
              std::function<void()> ended);
   void launch(const WarmOptions& options, const PythonCommand& python,
               std::vector<std::string> environment);
+  void limit_imports();  // begins their time-out, if it hasn't begun
   void wait_for_message();
   void heard(const std::string& text);
   bool send(const std::string& order, const std::vector<int>& descriptors);
@@ -93,7 +95,9 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
 
   const Tell tell_;
   const std::function<void()> ended_;
+  const std::chrono::milliseconds import_limit_;
   const std::chrono::milliseconds answer_limit_;
+  bool is_limited_ = false;  // the imports' time-out has begun
   State state_ = State::kLoading;
   bool was_ready_ = false;
   bool is_empty_ = false;  // it is ready, and has imported nothing

@@ -69,12 +69,15 @@ class Cold(Exception):
 # ---- Is a fork safe? ----
 
 
-def other_threads():
+POOL_SECONDS = 1  # a forked child that has not ended then is killed
+
+
+def other_threads(only_pythons=False):
     """Returns the names of this process' threads but the main one, those of Python as Python names them."""
     threading, found = sys.modules.get("threading"), []
     names = {thread.native_id: thread.name for thread in threading.enumerate()} if threading else {}
     for number in os.listdir("/proc/self/task"):
-        if int(number) != os.getpid():
+        if int(number) != os.getpid() and (not only_pythons or int(number) in names):
             with contextlib.suppress(OSError):  # it has ended
                 with open(f"/proc/self/task/{number}/comm", encoding="utf-8", errors="replace") as file:
                     found.append(names.get(int(number)) or file.read().strip())
@@ -84,12 +87,16 @@ def other_threads():
 def end_pools():
     """Ends the threads of libraries that end them before a fork and make new ones after it, as OpenBLAS does. For this it
     forks as C does: Python's own hooks don't belong to a look at threads."""
-    python = ctypes.PyDLL(None)  # it keeps Python's lock, without which the child could wait for ever
+    python = ctypes.PyDLL(None)  # it keeps Python's lock
     pid = python.fork()
     if pid == 0:
         python._exit(0)
     if pid > 0:
+        process = os.pidfd_open(pid)
+        if not select.select([process], [], [], POOL_SECONDS)[0]:
+            os.kill(pid, signal.SIGKILL)  # a thread that `threading` doesn't know wanted Python's lock, so the child waits for it
         os.waitpid(pid, 0)
+        os.close(process)
     deadline = time.monotonic() + 0.2  # a thread that was joined may be listed a moment longer
     while other_threads() and time.monotonic() < deadline:
         pass
@@ -156,15 +163,19 @@ def check_modules():
         raise Cold("a debugger, profiler or coverage follows this Python")
 
 
+def check_threads(names):
+    if names:
+        raise Cold(f"an imported module has threads ({len(names)}: {', '.join(names[:3])}), which do not survive a fork")
+
+
 def check(before, copies):
     """Raises Cold if a fork isn't safe now. `before`: the descriptors before the imports."""
     check_modules()
     before, own = (before | copies.descriptors(), {str(copies.between)}) if copies else (before, set())
     if other_threads():
+        check_threads(other_threads(only_pythons=True))  # a child of end_pools() could wait for one of these
         end_pools()
-    others = other_threads()
-    if others:
-        raise Cold(f"an imported module has threads ({len(others)}: {', '.join(others[:3])}), which do not survive a fork")
+    check_threads(other_threads())
     strangers = [pid for pid in children() if pid not in own]
     if strangers:
         raise Cold(f"an imported module started a process (pid {strangers[0]})")
@@ -254,6 +265,14 @@ def receive(sock, size):
     return data, list(numbers)
 
 
+def lives(pid):
+    try:
+        os.kill(pid, 0)
+        return True
+    except OSError:
+        return False
+
+
 UNDISTURBED_SECONDS = 1  # copies for the next round are made after so many seconds without an order
 
 
@@ -269,6 +288,7 @@ class Helper:
         self.changed = {}        # environment variables that an import has changed
         self.copies = None       # the Copies for the next round
         self.num_workers = 0     # the workers in the last round
+        self.warden = 0          # the pid of that round's warden
         self.folder = os.getcwd()
         if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
             raise Cold("it needs CPython 3.9 or later")
@@ -322,7 +342,7 @@ class Helper:
                 if ready:
                     self.is_noted = self.notes.hear() == STEP
                 if ready or may_look and time.monotonic() >= self.look_at:
-                    self.look(they_work=True)
+                    self.look(they_work=bool(ready) or lives(self.warden))
                 elif may_copy:
                     check(self.is_allowed, None)
                     worker = self.copy([])
@@ -391,6 +411,7 @@ class Helper:
             pid = copies.begin(order, numbers)
         if pid is None:
             raise Cold("no further processes could be started")
+        self.warden = pid
         answer(self.agent, warden=pid)
         return None
 
@@ -662,41 +683,6 @@ def reseed():
         numpy.seed()
     if hasattr(torch, "default_generator"):  # the CPU's, which has a random seed; those of GPUs are made later
         torch.default_generator.seed()
-
-
-THREAD_VARIABLES = "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
-
-
-def heed_thread_variables():
-    """Lets the script set these variables, as before an import: a library that is loaded reads them no more."""
-    torch, system = sys.modules.get("torch"), sys.modules["os"]
-    if torch is None and "numpy" not in sys.modules:
-        return
-    put = system.putenv
-
-    def putenv(name, value):
-        put(name, value)
-        if os.fsdecode(name) in THREAD_VARIABLES:
-            use_threads({**os.environ, os.fsdecode(name): os.fsdecode(value)}, torch)
-    system.putenv = putenv  # os.environ calls it
-
-
-def use_threads(environment, torch):
-    def first_of(*names):
-        values = [environment.get(name, "").split(",")[0].strip() for name in names]
-        return next((int(value) for value in values if value.isdecimal() and int(value) > 0), None)
-    has_mkl = torch is not None and torch.backends.mkl.is_available()
-    number = first_of("MKL_NUM_THREADS", "OMP_NUM_THREADS") if has_mkl else first_of("OMP_NUM_THREADS")
-    if torch is not None and number:
-        torch.set_num_threads(number)
-    number = first_of("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
-    for library in map(ctypes.CDLL, sorted(libraries) if number else ()):
-        for name in ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_",
-                     "scipy_openblas_set_num_threads"):
-            if hasattr(library, name):
-                getattr(library, name)(number)
 
 
 def command_line():

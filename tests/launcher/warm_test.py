@@ -521,6 +521,13 @@ class Warm(harness.Case):
                              module="auto")
         self.assertEqual((done.returncode, os.listdir(cache)), (1, []), done.text)
 
+    def test_a_program_that_fails_leaves_no_list_when_its_next_round_is_late(self):
+        """The delay before the last round is longer than the time to the helper's next look."""
+        cache = self.scratch()
+        done = self.run_warm("import json.tool\nraise RuntimeError\n", f"--preload-cache={cache}", "--max-restarts=6", "--max-restart-delay=11",
+                             module="auto")
+        self.assertEqual((done.returncode, os.listdir(cache)), (1, []), done.text)
+
     def test_workers_that_end_at_once_have_told_what_they_had_imported(self):
         """The later import is after a while, since a worker doesn't note each of a fast row of imports."""
         script = ("import os, sys, time\nwarm = 'json.tool' in sys.modules\nimport json.tool\nend = time.monotonic() + 0.1\n"
@@ -535,6 +542,15 @@ class Warm(harness.Case):
         for warm in ("False\n", "True\n"):
             done = self.run_warm(script, f"--preload-cache={cache}", module="auto", arguments=(cache,))
             self.assertEqual((done.returncode, done.stdout), (0, warm), done.text)
+
+    def test_a_module_without_a_path_does_not_fail_the_next_import(self):
+        """A relative path has none in a folder that was removed."""
+        script = ("import importlib.machinery, os, sys, types\nmodule = sys.modules['relative'] = types.ModuleType('relative')\n"
+                  "module.__file__, module.__spec__ = 'relative.py', importlib.machinery.ModuleSpec('relative', None)\n"
+                  "os.mkdir(sys.argv[1])\nos.chdir(sys.argv[1])\nos.rmdir(sys.argv[1])\nimport plistlib\n"
+                  "print({type(each).__name__ for each in sys.meta_path} & {'Watch'})\n")
+        done = self.run_warm(script, module="auto", arguments=(os.path.join(self.folder, "removed"),))
+        self.assertEqual((done.returncode, done.stdout), (0, "{'Watch'}\n"), done.text)
 
     def test_a_restart_while_the_helper_imports_is_cold_which_info_alone_says(self):
         """The list has only modules in Python's own folders; one of them is the user's."""
@@ -642,6 +658,14 @@ class Warm(harness.Case):
         """The second round is cold, the third one waits."""
         self.write(self.folder, "spins.py", "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end:\n    pass\n")
         script = HELPER + ("print('spins' in sys.modules, flush=True)\nif round == 0:\n    os.kill(helper(), signal.SIGKILL)\nsys.exit(round != 2)\n")
+        done = self.run_warm(script, "--max-restarts=2", "--max-restart-delay=0", "--preload-timeout=5", module="spins,json")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["True", "False", "True"]), done.text)
+
+    def test_a_helper_s_imports_have_no_time_out_before_a_round_waits_for_them(self):
+        """The second round's worker lets the helper finish, which takes it over 6 s at a third of the time."""
+        self.write(self.folder, "spins.py", "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end:\n    pass\n")
+        script = HELPER + ("import time\nprint('spins' in sys.modules, flush=True)\nif round == 0:\n    os.kill(helper(), signal.SIGKILL)\n"
+                           "end = time.monotonic() + 20\nwhile round == 1 and not helper() and time.monotonic() < end:\n    pass\nsys.exit(round != 2)\n")
         done = self.run_warm(script, "--max-restarts=2", "--max-restart-delay=0", "--preload-timeout=5", module="spins,json")
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["True", "False", "True"]), done.text)
 

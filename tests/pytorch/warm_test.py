@@ -60,6 +60,19 @@ import numpy
 a = numpy.ones((1500, 1500))
 print(was_there, (a @ a)[0, 0], len(os.listdir("/proc/self/task")), flush=True)
 '''
+# Makes a step. Prints whether it began warm, and whether its imports are noted before and after the step.
+STEPS = r'''
+import os, sys
+def is_noted():
+    return any(type(each).__name__ == "Watch" for each in sys.meta_path)
+was_there = "torch.optim.optimizer" in sys.modules
+import torch
+before, optimizer = is_noted(), torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+optimizer.step()
+print(was_there, before, is_noted(), flush=True)
+while not any(name.endswith(".json") for name in os.listdir(sys.argv[1])):
+    pass
+'''
 
 
 class Warm(harness.Case):
@@ -86,6 +99,13 @@ class Warm(harness.Case):
         self.assertTrue(next(iter(warm)).startswith("True 1 "), warm)  # with one thread, as OMP_NUM_THREADS says
         self.assertEqual({line.split(" ", 1)[1] for line in first}, {line.split(" ", 1)[1] for line in warm})
 
+    def test_a_worker_s_imports_are_noted_until_its_first_step(self):
+        """The second job's worker begins warm."""
+        path, cache = self.write(self.scratch(), "steps.py", STEPS), self.scratch()
+        for warm in ("False", "True"):
+            done = self.ddprun("--standalone", "--preload=auto", f"--preload-cache={cache}", "--no-python", sys.executable, "-u", path, cache, code=0)
+            self.assertEqual(done.stdout, f"{warm} True False\n", done.text)
+
     def shown(self, script, *flags, **more):
         """Runs a script. Returns the words of each line that it prints."""
         path = self.write(self.scratch(), "script.py", script)
@@ -111,6 +131,18 @@ class Warm(harness.Case):
         done = self.ddprun("--standalone", "--nproc-per-node=1", "--preload=has_thread", "--no-python", sys.executable, path, code=0, PYTHONPATH=folder)
         self.assertIn("an imported module has threads (1: mine), which do not survive a fork", done.stderr)
 
+    def test_a_module_s_thread_that_wants_python_s_lock_does_not_hold_the_helper_up(self):
+        """It wants the lock also while the helper forks, to end numpy's threads."""
+        folder = self.scratch()
+        path = self.write(folder, "script.py", "print('it ran')\n")
+        spins = "import _thread, sys, threading, numpy\nsys.setswitchinterval(1e-6)\ndef spin():\n    while True:\n        pass\n"
+        for start, name in (("_thread.start_new_thread(spin, ())\n", "python"),
+                            ("threading.Thread(target=spin, name='mine', daemon=True).start()\n", "mine")):
+            self.write(folder, "spins.py", spins + start)
+            done = self.ddprun("--standalone", "--nproc-per-node=1", "--preload=spins", "--preload-timeout=20", "--no-python", sys.executable, path,
+                               code=0, PYTHONPATH=folder)
+            self.assertIn(f"an imported module has threads (1: {name}", done.stderr)
+
     def test_a_number_of_threads_that_the_script_sets_before_its_import_takes_effect(self):
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             (was_there, _, threads), = self.shown(THREADS, "--nproc-per-node=1", "--preload=numpy", SETS=name, OMP_NUM_THREADS="1")
@@ -120,6 +152,20 @@ class Warm(harness.Case):
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             warm, cold = (self.shown(script.format(name), *flags) for flags in (["--preload=torch"], []))
             self.assertEqual((warm, cold), ([["True", "1"]], [["False", "1"]]), name)
+
+    def test_a_number_of_threads_that_the_script_gave_torch_stays_when_another_library_s_is_set(self):
+        script = ("import os, sys\nwas_there = 'torch' in sys.modules\nimport torch\ntorch.set_num_threads(3)\n"
+                  "os.environ['OPENBLAS_NUM_THREADS'] = '1'\nprint(was_there, torch.get_num_threads(), flush=True)\n")
+        self.assertEqual(self.shown(script, "--preload=torch", OMP_NUM_THREADS="1"), [["True", "3"]])
+
+    def test_a_library_whose_file_was_removed_does_not_fail_a_variable_of_threads(self):
+        folder = self.scratch()
+        self.write(folder, "openblas.so", "no library, but the process maps it as one\n")
+        self.write(folder, "maps.py", "import mmap, numpy\nwith open(__file__.replace('maps.py', 'openblas.so'), 'rb') as file:\n"
+                                      "    memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n")
+        script = ("import os, sys\nimport maps\nos.remove(maps.__file__.replace('maps.py', 'openblas.so'))\n"
+                  "os.environ['OPENBLAS_NUM_THREADS'] = '1'\nprint('numpy' in sys.modules, flush=True)\n")
+        self.assertEqual(self.shown(script, "--preload=numpy", PYTHONPATH=folder), [["True"]])
 
 
 if __name__ == "__main__":
