@@ -40,7 +40,10 @@ _LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
 
 
 def _say(what, error):
-    print("ddprun: this worker's %s are not observed: %s: %s" % (what, type(error).__name__, error), file=sys.stderr)
+    try:
+        sys.stderr.write("ddprun: this worker's %s are not observed: %s: %s\n" % (what, type(error).__name__, error))
+    except Exception:  # the program may have closed it, and must not see that here
+        pass
 
 
 def _loss_name(names):
@@ -225,26 +228,29 @@ class _Steps:
 
     def watch_collectives(self, module):
         import struct
-        group_type, world = module.ProcessGroup, module._world
+        steps, group_type, world = self, module.ProcessGroup, module._world
 
         def begun():
             group = world.default_pg
             return 0 if group is None else group._get_sequence_number_for_group()
 
-        def watched(plain, first, second, has_number):
-            def call(group, *args, **kwargs):
-                if self.begun is not None and not self.is_off:
-                    self._tell_collective(first, second, has_number and group is world.default_pg)
-                return plain(group, *args, **kwargs)
+        class Watched:
+            """A method of c10d's own groups, told as it is looked up. The program gets the plain method: PyTorch's C++ takes
+            any other one that it finds in a Python subclass for that class' own, and so would call it without end."""
 
-            call.__name__, call.__doc__ = plain.__name__, plain.__doc__
-            return call
+            def __init__(self, plain, first, second, has_number):
+                self.first, self.second, self.has_number, self.bind = first, second, has_number, plain.__get__
+
+            def __get__(self, group, owner=None):
+                if type(group) is group_type and steps.begun is not None and not steps.is_off:
+                    steps._tell_collective(self.first, self.second, self.has_number and group is world.default_pg)
+                return self.bind(group, owner)
 
         def replace_methods():
             for method, name in _GROUP_CALLS.items():
-                if hasattr(group_type, method):
+                if method in vars(group_type):
                     words = struct.unpack("<QQ", name.encode().ljust(16, b"\0"))
-                    setattr(group_type, method, watched(getattr(group_type, method), *words, method not in _NO_NUMBER))
+                    setattr(group_type, method, Watched(vars(group_type)[method], *words, method not in _NO_NUMBER))
 
         self.begun = begun
         if self.words is None:
