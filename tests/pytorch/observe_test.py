@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import types
 import unittest
 import unittest.mock
 import urllib.request
+import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
@@ -667,6 +669,15 @@ class Steps(unittest.TestCase):
         self.steps._board_has_logged({"loss/train": 8})
         self.assertEqual(self.loss(), 4)
 
+    @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+    def test_a_loss_that_has_a_gradient_brings_no_warning(self):
+        import torch
+        self.step(100)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.steps._board_has_logged({"loss": torch.tensor(2.5, requires_grad=True)})
+        self.assertEqual(self.loss(), 2.5)
+
     def test_a_part_that_fails_is_one_line_and_the_others_go_on(self):
         class Watched:
             def method(self):
@@ -736,6 +747,29 @@ class Steps(unittest.TestCase):
         self.step(100)
         name, end, number = (self.steps.words[at] for at in (self.observer._NAME, self.observer._NAME_END, self.observer._COLLECTIVES))
         self.assertEqual((struct.pack("<QQ", name, end).rstrip(b"\0"), number), (b"collective", 5))
+
+    def test_an_error_of_the_program_s_signal_handler_reaches_the_program(self):
+        class Watched:
+            def method(self):
+                return 7
+
+        def raise_error(*_):
+            raise error
+
+        def is_interrupted(*_):
+            signal.raise_signal(signal.SIGUSR1)
+
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, raise_error))
+        self.steps.call_after(Watched, "method", "losses", is_interrupted)
+        met, self.agent = self.agent, is_interrupted
+        for error in ValueError("preempted"), TimeoutError("of an alarm"):
+            for call in (lambda: self.steps.after_step("a", (), {})), Watched().method, (lambda: self.steps.try_to(is_interrupted, "losses")(None)):
+                with self.assertRaises(type(error)) as raised:
+                    call()
+                self.assertIs(raised.exception, error)
+        self.agent = met
+        self.steps.after_step("a", (), {})
+        self.assertEqual(self.seen()[0], 3)
 
     def test_a_failure_that_can_not_be_said_is_not_the_program_s(self):
         closed = io.StringIO()
