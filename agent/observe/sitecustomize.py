@@ -39,8 +39,26 @@ _NO_NUMBER = ("send", "recv", "recv_anysource", "monitored_barrier")  # not all 
 _LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
 
 
+def _pass_on(error):
+    """Raises an error that a signal handler of the program raised while a hook ran: the program waits for it."""
+    try:
+        import signal
+        handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    except Exception:
+        return
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            raise error
+        trace = trace.tb_next
+
+
 def _say(what, error):
-    print("ddprun: this worker's %s are not observed: %s: %s" % (what, type(error).__name__, error), file=sys.stderr)
+    _pass_on(error)
+    try:
+        sys.stderr.write("ddprun: this worker's %s are not observed: %s: %s\n" % (what, type(error).__name__, error))
+    except Exception:  # the program may have closed it, and must not see that here
+        pass
 
 
 def _loss_name(names):
@@ -150,8 +168,8 @@ class _Steps:
             try:
                 look(now)
             except Exception as error:
-                del self.looks[what]
                 _say(what, error)
+                del self.looks[what]
 
     def _look_at_models(self, _now):
         models, self.parts = [model.parts(self.words[_STEP]) for model in self.models], []
@@ -176,6 +194,7 @@ class _Steps:
                     self._stop_counting(error)
             return True
         except OSError as error:  # the agent may be stopped
+            _pass_on(error)
             self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
             if self.tries == _TRIES or isinstance(error, (FileNotFoundError, ConnectionError)):
                 raise
@@ -225,26 +244,29 @@ class _Steps:
 
     def watch_collectives(self, module):
         import struct
-        group_type, world = module.ProcessGroup, module._world
+        steps, group_type, world = self, module.ProcessGroup, module._world
 
         def begun():
             group = world.default_pg
             return 0 if group is None else group._get_sequence_number_for_group()
 
-        def watched(plain, first, second, has_number):
-            def call(group, *args, **kwargs):
-                if self.begun is not None and not self.is_off:
-                    self._tell_collective(first, second, has_number and group is world.default_pg)
-                return plain(group, *args, **kwargs)
+        class Watched:
+            """A method of c10d's own groups, told as it is looked up. The program gets the plain method: PyTorch's C++ takes
+            any other one that it finds in a Python subclass for that class' own, and so would call it without end."""
 
-            call.__name__, call.__doc__ = plain.__name__, plain.__doc__
-            return call
+            def __init__(self, plain, first, second, has_number):
+                self.first, self.second, self.has_number, self.bind = first, second, has_number, plain.__get__
+
+            def __get__(self, group, owner=None):
+                if type(group) is group_type and steps.begun is not None and not steps.is_off:
+                    steps._tell_collective(self.first, self.second, self.has_number and group is world.default_pg)
+                return self.bind(group, owner)
 
         def replace_methods():
             for method, name in _GROUP_CALLS.items():
-                if hasattr(group_type, method):
+                if method in vars(group_type):
                     words = struct.unpack("<QQ", name.encode().ljust(16, b"\0"))
-                    setattr(group_type, method, watched(getattr(group_type, method), *words, method not in _NO_NUMBER))
+                    setattr(group_type, method, Watched(vars(group_type)[method], *words, method not in _NO_NUMBER))
 
         self.begun = begun
         if self.words is None:
@@ -270,9 +292,9 @@ class _Steps:
             self._stop_counting(error)
 
     def _stop_counting(self, error):
+        _say("collectives", error)
         self.begun = None
         self.words[_NAME] = self.words[_NAME_END] = 0
-        _say("collectives", error)
 
     def watch_lightning(self, module):
         self.call_after(module._LoggerConnector, "log_metrics", "losses",
@@ -307,7 +329,10 @@ class _Steps:
     def _log(self, metrics, name):
         import struct
         if name is not None and hasattr(metrics[name], "__float__") and self.words is not None:
-            self.words[_LOSS], = struct.unpack("Q", struct.pack("d", float(metrics[name])))
+            loss = metrics[name]
+            if hasattr(loss, "detach"):  # else PyTorch warns the program
+                loss = loss.detach()
+            self.words[_LOSS], = struct.unpack("Q", struct.pack("d", float(loss)))
             self.words[_REPORTS] += 1
 
     def call_after(self, owner, name, what, then, before=lambda: None):
@@ -324,8 +349,8 @@ class _Steps:
                 try:
                     then(known, *args, **kwargs)
                 except Exception as error:
-                    is_off = True
                     _say(what, error)
+                    is_off = True
             return result
 
         setattr(owner, name, call)
@@ -439,7 +464,8 @@ class _Finder:
             if hasattr(getattr(spec, "loader", None), "exec_module"):
                 spec.loader = _Loader(spec.loader, watch, self.failed)
             return spec
-        except Exception:  # the next finder meets the same error
+        except Exception as error:  # the next finder meets the same error
+            _pass_on(error)
             return None
 
 

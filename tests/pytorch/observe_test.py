@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import types
 import unittest
 import unittest.mock
 import urllib.request
+import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
@@ -276,6 +278,49 @@ dist.init_process_group("gloo")
 '''
 
 
+# A process group in Python, of another backend. It has one collective by its old name, and one that ends in PyTorch's.
+OWN_GROUP = r'''
+import os
+import torch, torch.distributed as dist
+
+class Done(dist.Work):
+    def wait(self, timeout=None):
+        return True
+
+class Group(dist.ProcessGroup):
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(store, rank, size)
+        cpu, gloo = torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO
+        self._set_default_backend(gloo)
+        self._register_backend(cpu, gloo, dist.group.WORLD._get_backend(cpu))
+    def getBackendName(self):
+        return "own"
+    def alltoall_base(self, output, input, *_):
+        output.copy_(input).add_(1)
+        return Done()
+    def allgather_into_tensor_coalesced(self, outputs, inputs, *_):
+        outputs[0].copy_(inputs[0]).add_(2)
+        return Done()
+    def allreduce(self, tensors, options):
+        tensors[0].add_(3)
+        return super().allreduce(tensors, options)
+
+dist.Backend.register_backend("own", Group, devices=["cpu"])
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+model(torch.ones(2, 4)).mean().backward()
+optimizer.step()
+group, given, outputs = dist.new_group(backend="own"), torch.zeros(1), torch.zeros(4, 1)
+dist.all_to_all_single(outputs[0], given, group=group)
+group.all_gather_single_coalesced([outputs[1]], [given]).wait()
+dist.all_reduce(outputs[2], group=group)
+dist.broadcast(outputs[3], src=0, group=group)  # the group doesn't have it
+print(type(group).__name__, outputs.flatten().tolist(), dist.ProcessGroup.broadcast is Group.broadcast, flush=True)
+os._exit(0)  # at an exit libraries that PyTorch imports say what they leak
+'''
+
+
 class Observed(harness.Case):
     SCRIPT = SCRIPT
 
@@ -428,6 +473,15 @@ class Ends(harness.Case):
         script = self.write(self.scratch(), "ends.py", ENDS)
         done = self.ddprun("--standalone", "--nproc-per-node=2", sys.executable, script, code=0, OMP_NUM_THREADS="1")
         self.assertEqual((done.stdout, done.stderr), ("", ""))
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class OwnGroup(harness.Case):
+    def test_a_process_group_that_is_a_python_class_works_as_without_the_observer(self):
+        script = self.write(self.scratch(), "own_group.py", OWN_GROUP)
+        for observe in "off", "on":
+            done = self.ddprun("--standalone", f"--observe={observe}", sys.executable, script, code=0, OMP_NUM_THREADS="1")
+            self.assertEqual((done.stdout, done.stderr), ("Group [1.0, 2.0, 3.0, 0.0] True\n", ""), observe)
 
 
 @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
@@ -615,6 +669,15 @@ class Steps(unittest.TestCase):
         self.steps._board_has_logged({"loss/train": 8})
         self.assertEqual(self.loss(), 4)
 
+    @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+    def test_a_loss_that_has_a_gradient_brings_no_warning(self):
+        import torch
+        self.step(100)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.steps._board_has_logged({"loss": torch.tensor(2.5, requires_grad=True)})
+        self.assertEqual(self.loss(), 2.5)
+
     def test_a_part_that_fails_is_one_line_and_the_others_go_on(self):
         class Watched:
             def method(self):
@@ -658,12 +721,64 @@ class Steps(unittest.TestCase):
         self.assertEqual(said.getvalue(), "ddprun: this worker's collectives are not observed: RuntimeError: no such number\n")
         self.assertEqual(self.seen()[0], 2)
 
+    def test_a_call_of_a_python_class_is_seen_where_it_calls_a_group_of_pytorch_s(self):
+        class ProcessGroup:
+            def _get_sequence_number_for_group(self):
+                return 6
+
+            def broadcast(self, tensors):
+                return tensors
+
+            allreduce = broadcast
+
+        class Own(ProcessGroup):
+            def allreduce(self, tensors):
+                return group.allreduce(tensors)
+
+        group, words = ProcessGroup(), [self.observer._NAME, self.observer._COLLECTIVES]
+        self.step(100)
+        self.steps.watch_collectives(types.SimpleNamespace(ProcessGroup=ProcessGroup, _world=types.SimpleNamespace(default_pg=group)))
+        self.assertEqual((Own().broadcast(7), [self.steps.words[at] for at in words]), (7, [0, 0]))
+        self.assertEqual((Own().allreduce(8), [self.steps.words[at] for at in words]), (8, [int.from_bytes(b"all_redu", "little"), 7]))
+
     def test_collectives_of_pytorch_s_own_are_counted_at_the_step_s_end(self):
         group = types.SimpleNamespace(_get_sequence_number_for_group=lambda: 5)
         self.steps.watch_collectives(types.SimpleNamespace(ProcessGroup=type("ProcessGroup", (), {}), _world=types.SimpleNamespace(default_pg=group)))
         self.step(100)
         name, end, number = (self.steps.words[at] for at in (self.observer._NAME, self.observer._NAME_END, self.observer._COLLECTIVES))
         self.assertEqual((struct.pack("<QQ", name, end).rstrip(b"\0"), number), (b"collective", 5))
+
+    def test_an_error_of_the_program_s_signal_handler_reaches_the_program(self):
+        class Watched:
+            def method(self):
+                return 7
+
+        def raise_error(*_):
+            raise error
+
+        def is_interrupted(*_):
+            signal.raise_signal(signal.SIGUSR1)
+
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, raise_error))
+        self.steps.call_after(Watched, "method", "losses", is_interrupted)
+        met, self.agent = self.agent, is_interrupted
+        for error in ValueError("preempted"), TimeoutError("of an alarm"):
+            for call in (lambda: self.steps.after_step("a", (), {})), Watched().method, (lambda: self.steps.try_to(is_interrupted, "losses")(None)):
+                with self.assertRaises(type(error)) as raised:
+                    call()
+                self.assertIs(raised.exception, error)
+        self.agent = met
+        self.steps.after_step("a", (), {})
+        self.assertEqual(self.seen()[0], 3)
+
+    def test_a_failure_that_can_not_be_said_is_not_the_program_s(self):
+        closed = io.StringIO()
+        closed.close()
+        for stderr in closed, None:
+            with unittest.mock.patch.object(sys, "stderr", stderr), contextlib.redirect_stdout(io.StringIO()) as said:
+                self.steps.turn_off(ValueError("unknown"))
+            self.assertEqual((self.steps.is_off, said.getvalue()), (True, ""))
+            self.steps.is_off = False
 
     def test_a_framework_that_can_not_be_told_costs_that_alone(self):
         with unittest.mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch")}), \
