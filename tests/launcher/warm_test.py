@@ -23,8 +23,8 @@ SUPPORT = os.path.dirname(family.__file__)
 FACTS = r'''
 import json, os, re, resource, signal, sys
 OTHER_STATUS = re.compile("Vm|Rss|NS|SigQ|T?gid|P?Pid|.*_ctxt_switches")
-OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountinfo", "mounts", "mountstats", "numa_maps", "oom_score", "pagemap",
-               "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
+OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountinfo", "mounts", "mountstats", "numa_maps",
+               "oom_score", "pagemap", "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
 OTHER_SYS = {"meta_path", "modules", "path_importer_cache"}
 def shown(value):
     return sorted(value) if isinstance(value, frozenset) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
@@ -537,7 +537,8 @@ class Warm(harness.Case):
 
     def test_workers_that_make_no_step_have_told_after_ten_seconds(self):
         script = ("import os, sys, time\nprint('json.tool' in sys.modules, flush=True)\nimport json.tool\nend = time.monotonic() + 0.1\n"
-                  "while time.monotonic() < end:\n    pass\nimport plistlib\nwhile not any(name.endswith('.json') for name in os.listdir(sys.argv[1])):\n    time.sleep(0.01)\nos._exit(0)\n")
+                  "while time.monotonic() < end:\n    pass\nimport plistlib\n"
+                  "while not any(name.endswith('.json') for name in os.listdir(sys.argv[1])):\n    time.sleep(0.01)\nos._exit(0)\n")
         cache = self.scratch()
         for warm in ("False\n", "True\n"):
             done = self.run_warm(script, f"--preload-cache={cache}", module="auto", arguments=(cache,))
