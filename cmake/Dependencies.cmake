@@ -41,22 +41,24 @@ set(DDPRUN_CUDA_INCLUDE_DIR "")
 if(NOT DDPRUN_WITH_CUDA STREQUAL "OFF")
   # Without a toolkit the wheels that PyTorch's needs have the headers: triton's those of the runtime, of which
   # NVIDIA's own wheel lacks some. They are for the tests: a package must not depend on whether its maker has a .venv.
+  # clang-tidy's build has no tests, but wants the headers.
   set(ddprun_wheels "")
-  if(DDPRUN_BUILD_TESTS)
+  set(ddprun_wheel_nvidia "")
+  if(DDPRUN_BUILD_TESTS OR DDPRUN_FIND_WHEELS)
     file(GLOB ddprun_wheels ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages)
+    file(GLOB ddprun_wheel_nvidia ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu*)
   endif()
   find_path(DDPRUN_CUDA_RUNTIME_DIR cuda_runtime_api.h
             HINTS /usr/local/cuda/include ENV CUDA_HOME ENV CUDA_PATH ${ddprun_wheels}
             PATH_SUFFIXES include triton/backends/nvidia/include)
-  file(GLOB ddprun_wheel_nccl ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/nccl/include)
-  find_path(DDPRUN_NCCL_HEADER_DIR nccl.h HINTS /usr/local/cuda/include ${ddprun_wheel_nccl}
-            ${DDPRUN_TORCH_ROOT}/../nvidia/nccl/include)
+  find_path(DDPRUN_NCCL_HEADER_DIR nccl.h HINTS /usr/local/cuda/include ${ddprun_wheels}
+            ${DDPRUN_TORCH_ROOT}/../nvidia/nccl/include PATH_SUFFIXES nvidia/nccl/include)
   if(DDPRUN_CUDA_RUNTIME_DIR AND DDPRUN_NCCL_HEADER_DIR)
     set(DDPRUN_CUDA_INCLUDE_DIR ${DDPRUN_CUDA_RUNTIME_DIR})
     set(DDPRUN_NCCL_INCLUDE_DIR ${DDPRUN_NCCL_HEADER_DIR})
     # nccl.h includes CUDA's headers of half floats, and these CCCL's, which have a folder of their own in CUDA 13.
-    find_path(DDPRUN_CCCL_DIR nv/target HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ${DDPRUN_CUDA_INCLUDE_DIR}/cccl ${ddprun_wheels}
-              PATH_SUFFIXES nvidia/cu13/include/cccl)
+    find_path(DDPRUN_CCCL_DIR nv/target HINTS ${DDPRUN_CUDA_INCLUDE_DIR} ${DDPRUN_CUDA_INCLUDE_DIR}/cccl ${ddprun_wheel_nvidia}
+              PATH_SUFFIXES include/cccl)
     set(DDPRUN_NCCL_INCLUDE_DIRS ${DDPRUN_NCCL_INCLUDE_DIR} ${DDPRUN_CUDA_INCLUDE_DIR})
     if(DDPRUN_CCCL_DIR)
       list(APPEND DDPRUN_NCCL_INCLUDE_DIRS ${DDPRUN_CCCL_DIR})

@@ -51,7 +51,7 @@ step_tidy() {
     await_wheels || return
   fi
   cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=$torch \
-    -DDDPRUN_BUILD_ONCE=OFF -DDDPRUN_WERROR=OFF >/dev/null && scripts/tidy.py "${all[@]}"
+    -DDDPRUN_BUILD_ONCE=OFF -DDDPRUN_WERROR=OFF -DDDPRUN_FIND_WHEELS=ON >/dev/null && scripts/tidy.py "${all[@]}"
 }
 
 echo $$

@@ -39,11 +39,16 @@ _NO_NUMBER = ("send", "recv", "recv_anysource", "monitored_barrier")  # not all 
 _LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
 
 
+def _code_of(handler):
+    handler = getattr(handler, "func", handler)  # a functools.partial
+    return getattr(handler, "__code__", None) or getattr(getattr(type(handler), "__call__", None), "__code__", None)
+
+
 def _pass_on(error):
     """Raises an error that a signal handler of the program raised while a hook ran: the program waits for it."""
     try:
         import signal
-        handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+        handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     except Exception:
         return
     trace = error.__traceback__

@@ -166,8 +166,6 @@ class Watch:
                 self.known.update(names)
                 self.note("".join(f"{name}\n" for name in names if self.is_wanted(name)).encode(errors="replace"))
                 self.look_at = now + 50 * (time.thread_time() - begun)
-        except Exception:  # the user's import goes on; a removed working directory has no path, for example
-            self.part = None
         finally:
             self.lock.release()
 
@@ -189,6 +187,8 @@ class Watch:
             return False
         if not isinstance(path, str):
             return path is None
+        if not os.path.isabs(path):  # its working directory may be gone
+            return False
         folder = os.path.dirname(path)
         if folder not in self.is_installed:
             self.is_installed[folder] = os.path.join(os.path.realpath(folder), "").startswith(self.folders)

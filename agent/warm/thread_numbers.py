@@ -19,18 +19,20 @@ def heed_thread_variables():
 
 
 def use_threads(changed, environment, torch):
-    """Tells the libraries that read the variable `changed`. The others keep their numbers, which the script may have set."""
-    def first_of(*names):
-        values = [environment.get(name, "").split(",")[0].strip() for name in names]
-        return next((int(value) for value in values if value.isdecimal() and int(value) > 0), None)
+    """Tells the libraries for which the variable `changed` counts. The others keep their numbers, which the script may have
+    set."""
+    def number_for(*names):  # the first one that has a number counts
+        for name in names:
+            value = environment.get(name, "").split(",")[0].strip()
+            if value.isdecimal() and int(value) > 0:
+                return int(value) if name == changed else None
+        return None
     has_mkl = torch is not None and torch.backends.mkl.is_available()
-    of_torch = ("MKL_NUM_THREADS", "OMP_NUM_THREADS") if has_mkl else ("OMP_NUM_THREADS",)
-    number = first_of(*of_torch)
-    if torch is not None and changed in of_torch and number:
+    number = number_for(*(("MKL_NUM_THREADS", "OMP_NUM_THREADS") if has_mkl else ("OMP_NUM_THREADS",)))
+    if torch is not None and number:
         torch.set_num_threads(number)
-    of_openblas = "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"
-    number = first_of(*of_openblas)
-    if changed in of_openblas and number:
+    number = number_for("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+    if number:
         set_openblas_threads(number)
 
 
@@ -38,9 +40,10 @@ def set_openblas_threads(number):
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
     for path in sorted(libraries):
+        library = None
         with contextlib.suppress(OSError):  # its file was removed or replaced
             library = ctypes.CDLL(path)
-            for name in ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_",
-                         "scipy_openblas_set_num_threads"):
-                if hasattr(library, name):
-                    getattr(library, name)(number)
+        for name in ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_",
+                     "scipy_openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(number)

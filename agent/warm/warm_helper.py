@@ -84,6 +84,14 @@ def other_threads(only_pythons=False):
     return sorted(found)
 
 
+def lasting_threads(only_pythons=False):
+    """Returns the names of the threads that go on. One that was joined may be listed a moment longer."""
+    deadline = time.monotonic() + 0.2
+    while (names := other_threads(only_pythons)) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return names
+
+
 def end_pools():
     """Ends the threads of libraries that end them before a fork and make new ones after it, as OpenBLAS does. For this it
     forks as C does: Python's own hooks don't belong to a look at threads."""
@@ -91,15 +99,13 @@ def end_pools():
     pid = python.fork()
     if pid == 0:
         python._exit(0)
-    if pid > 0:
-        process = os.pidfd_open(pid)
-        if not select.select([process], [], [], POOL_SECONDS)[0]:
+    deadline = time.monotonic() + POOL_SECONDS
+    while pid > 0 and os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)  # a thread that `threading` doesn't know wanted Python's lock, so the child waits for it
-        os.waitpid(pid, 0)
-        os.close(process)
-    deadline = time.monotonic() + 0.2  # a thread that was joined may be listed a moment longer
-    while other_threads() and time.monotonic() < deadline:
-        pass
+            os.waitpid(pid, 0)
+            break
+        time.sleep(0.001)
 
 
 def descriptors():
@@ -173,9 +179,9 @@ def check(before, copies):
     check_modules()
     before, own = (before | copies.descriptors(), {str(copies.between)}) if copies else (before, set())
     if other_threads():
-        check_threads(other_threads(only_pythons=True))  # a child of end_pools() could wait for one of these
+        check_threads(lasting_threads(only_pythons=True))  # a child of end_pools() could wait for one of these
         end_pools()
-    check_threads(other_threads())
+    check_threads(lasting_threads())
     strangers = [pid for pid in children() if pid not in own]
     if strangers:
         raise Cold(f"an imported module started a process (pid {strangers[0]})")

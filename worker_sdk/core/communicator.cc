@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the values that messages print. common/operation_facts.cc has the names of the progress
+// The part that all communicators share. common/operation_facts.cc has the names of the progress
 // page's numbers, for programs outside, too.
 #include "worker_sdk/core/communicator.h"
+
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "common/error.h"
 #include "common/operation_facts.h"
@@ -19,6 +23,13 @@ WorkPtr Communicator::recv_any(TensorView /*buffer*/, int* /*source*/,
                                const CallOptions& /*options*/) {
   throw Error(ErrorCode::kInvalidArgument,
               concat("the ", backend(), " backend can't receive from any rank: name one"));
+}
+
+void Communicator::leave_kept_behind() {
+  static std::mutex mutex;
+  static auto& left = *new std::vector<std::shared_ptr<void>>;  // no destructor frees it at the end
+  const std::lock_guard lock(mutex);
+  left.insert(left.end(), kept_.begin(), kept_.end());
 }
 
 const char* to_string(DType dtype) { return dtype_name(static_cast<std::uint8_t>(dtype)); }

@@ -183,7 +183,7 @@ class Communicator {
 
  protected:
   // The device may still write to what was kept: it is never freed.
-  void leave_kept_behind() { new auto(std::move(kept_)); }
+  void leave_kept_behind();
 
  private:
   // It goes after all that the derived class has: its destructor ends the operations.

@@ -200,7 +200,8 @@ class Communicator:
 
     def destroy(self) -> None:
         """Destroys the communicator. Nobody may be waiting for its operations. Later calls fail."""
-        handle, self._handle = self._handle, c_void_p()
+        handle = c_void_p(self._handle.value)
+        self._handle.value = None  # in the object itself: a call of this thread may be about to use it
         library.ddprun_comm_destroy(handle)
 
 

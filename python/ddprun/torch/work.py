@@ -102,7 +102,7 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
     _end_of_future: Optional[Any] = None  # its completion completes the future
     _ended: Optional[threading.Event] = None
     _is_over = True
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
     def __init__(self, natives: Sequence[_c.Work], tensors: Any, finish: Optional[Callable[[], object]] = None,
                  kept: Any = None, completer: Optional[Completer] = None, source: Optional[Any] = None) -> None:
@@ -110,7 +110,8 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
         self.tensors = tensors
         if natives:
             self._natives, self._finish, self._kept, self._completer = natives, finish, kept, completer
-            self._source, self._lock, self._is_over = source, threading.Lock(), False
+            # A handler of a signal may destroy the group, and so end this work, while _close() finishes it.
+            self._source, self._lock, self._is_over = source, threading.RLock(), False
 
     def wait(self, timeout: Any = None) -> bool:
         if timeout and timeout.total_seconds() > 0 and not self._is_over:
@@ -137,9 +138,10 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
         with self._lock:
             if self._is_over:
                 return
+            finish, self._finish = self._finish, None
             try:
-                if self._finish and not error:
-                    self._finish()
+                if finish and not error:
+                    finish()
             except Exception as failure:
                 error = failure
             self._error = error

@@ -558,6 +558,13 @@ void check_late_frozen_parameters(Communicator& communicator) {
   const Model model{.name = "frozen", .build = one([] { return matrix(); }, times)};
   const std::shared_ptr<Net> net = make_net(model.build, 1);
   DistributedDataParallel ddp(*net, communicator);
+  const auto teacher = net->register_module("teacher", torch::nn::Linear(2, 2));
+  for (const Tensor& each : teacher->parameters()) each.set_requires_grad(false);
+  ddp(input(model, 0, 0), 0);
+  net->unregister_module("teacher");
+  ddp(input(model, 0, 0), 0);  // the second forward looks at all layers: this one is forgotten
+  teacher->weight.set_requires_grad(true);
+  ddp(input(model, 0, 0), 0);
   const Tensor late = net->register_parameter("late", torch::ones({3}), /*requires_grad=*/false);
   ddp(input(model, 0, 0), 0);
   late.set_requires_grad(true);

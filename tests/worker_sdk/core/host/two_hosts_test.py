@@ -3,6 +3,7 @@
 """Tests 2 × 2 ranks of the host communicator on two hosts: network namespaces without a shared /dev/shm."""
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
@@ -67,7 +68,7 @@ class TwoHostsTest(unittest.TestCase):
                         text = process.stdout.readline()
                         self.assertTrue(text.startswith(f"rank {victim} was lost"), text)
                     seconds.append(time.monotonic() - killed)
-            self.assertLess(min(seconds), 1, seconds)  # on a busy machine some may take longer
+            self.assertLess(statistics.median(seconds), 1, seconds)  # on a busy machine some may take longer
 
 
 if __name__ == "__main__":
