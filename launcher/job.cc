@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/prepare.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -470,7 +471,13 @@ class NodeJob {
     if (!plan_.channel) return;
     lifeline_.assign(UnderChannel::kFd);
     UnderChannel::watch();
+    await_abandonment();
+  }
+
+  void await_abandonment() {
     when_readable(lifeline_, [this] {
+      pollfd end{.fd = lifeline_.native_handle(), .events = POLLIN, .revents = 0};
+      if (::poll(&end, 1, 0) == 0) return await_abandonment();
       const int number = plan_.channel->stop_signal;
       if (exit_ || signalled_ || daemon_) return got_signal(number, false);
       signalled_ = true;

@@ -28,7 +28,8 @@ void run_after(Timer& timer, typename Timer::duration wait, Then then) {
   timer.async_wait(unless_cancelled(std::move(then)));
 }
 
-// Calls `then` once; also if the other side has ended.
+// Calls `then` once; also if the other side has ended. It may be called too early, so `then` must
+// expect EAGAIN: Asio gives a new descriptor the state of a closed one, whose events may be queued.
 template <typename Then>
 void when_readable(boost::asio::posix::stream_descriptor& descriptor, Then then) {
   descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,

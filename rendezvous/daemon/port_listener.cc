@@ -29,6 +29,18 @@ bool is_letter(unsigned char byte) {
   return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
 }
 
+// As recv(2); the byte stays in the socket.
+ssize_t peek(int connection, unsigned char* first) {
+  return ::recv(connection, first, 1, MSG_PEEK | MSG_DONTWAIT);
+}
+
+// Returns whether neither a byte nor the end has come yet.
+bool is_silent(int connection) {
+  unsigned char first = 0;
+  return peek(connection, &first) < 0 &&
+         (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
 }  // namespace
 
 PortListener::PortListener(asio::io_context& io, Options options,
@@ -106,8 +118,7 @@ void PortListener::pause(std::size_t listener, const std::string& trouble) {
 
 void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
   // Most clients send their first byte at once, so no wait is needed.
-  dispatch(connection, newcomer);
-  if (!connection) return;
+  if (!is_silent(connection.get())) return dispatch(std::move(connection), std::move(newcomer));
   Descriptor descriptor(io_, connection.get());
   connection.release();
   const auto silent = std::make_shared<Silent>(
@@ -125,13 +136,19 @@ void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
                    self->options_.first_byte_timeout.count(), " ms");
     self->settle(*silent);
   });
+  await_byte(silent);
+}
+
+void PortListener::await_byte(const std::shared_ptr<Silent>& silent) {
   when_readable(silent->connection, [self = shared_from_this(), silent] {
     if (silent->settled) return;
+    // Asio may report the event of an earlier descriptor, which was closed.
+    if (is_silent(silent->connection.native_handle())) return self->await_byte(silent);
     UniqueFd ready(silent->connection.release());
     Newcomer its_newcomer = std::move(silent->newcomer);
     its_newcomer.ended_by(nullptr);
     self->settle(*silent);
-    self->dispatch(ready, its_newcomer);
+    self->dispatch(std::move(ready), std::move(its_newcomer));
   });
 }
 
@@ -143,13 +160,9 @@ void PortListener::settle(Silent& silent) {
   silent_.erase(silent.position);
 }
 
-void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
+void PortListener::dispatch(UniqueFd connection, Newcomer newcomer) {
   unsigned char first = 0;
-  const ssize_t received = ::recv(waiting.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  UniqueFd connection = std::move(waiting);
-  Newcomer newcomer = std::move(its_newcomer);
-  if (received <= 0) return;  // the peer has closed it
+  if (peek(connection.get(), &first) <= 0) return;  // the peer has closed it
   if (first == kStoreFirstByte && options_.is_closed) {
     log_about_peer(
         LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),

@@ -58,8 +58,8 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   std::string accept_some(std::size_t listener);
   void pause(std::size_t listener, const std::string& trouble);
   void settle(Silent& silent);  // closes it unless it was released
-  // Leaves both as they are if no byte has come yet.
-  void dispatch(UniqueFd& connection, Newcomer& newcomer);
+  void await_byte(const std::shared_ptr<Silent>& silent);
+  void dispatch(UniqueFd connection, Newcomer newcomer);  // its first byte or its end has come
 
   const Options options_;
   boost::asio::io_context& io_;

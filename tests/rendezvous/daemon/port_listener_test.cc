@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon's port when accept(2) fails, or when the taker of a connection fails. This program's
-// accept4() fails as a test says.
+// A daemon's port when accept(2) fails, when the taker of a connection fails, or when Asio reports
+// another descriptor's event. This program's accept4() fails as a test says.
 #include "rendezvous/daemon/port_listener.h"
 
 #include <sys/socket.h>
@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <memory>
 #include <stdexcept>
@@ -118,6 +121,25 @@ TEST_CASE("PortListener: an exception of one connection's taker ends that connec
   port.failure.clear();
   CHECK(port.takes(1));
   CHECK(num_with(log, "can't accept more connections now: no more memory") == 1);
+}
+
+TEST_CASE("PortListener: a silent connection outlives the event of a descriptor closed before it") {
+  Port port;
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  const UniqueFd other(ends[1]);
+  boost::asio::posix::stream_descriptor closed(port.io, ends[0]);
+  const UniqueFd client = connect_to(port.endpoint, Deadline::after(5s));
+  send_all(other.get(), "x", 1, Deadline::after(5s));
+  // This runs when Asio has fetched both events and handled neither. The accepted connection then
+  // gets the state of `closed`, whose event comes after the listener's.
+  boost::asio::post(port.io, [&] { closed.close(); });
+  REQUIRE(run_until(port.io, [&] { return port.listener->num_silent() == 1; }));
+  port.io.restart();
+  port.io.poll();
+  CHECK(port.listener->num_silent() == 1);
+  send_all(client.get(), "GET", 3, Deadline::after(5s));
+  CHECK(port.takes(1));
 }
 
 }  // namespace
