@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 
 #include "common/error.h"
 #include "common/interfaces.h"
@@ -16,7 +17,9 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kProbeTimeout{2'000};
+// How long what has the port may take to say what it is. A ddprun says it, but has little of a busy
+// machine at first.
+constexpr std::chrono::milliseconds kProbeTimeout{2'000}, kProbeTimeoutOfDdprun{20'000};
 
 // Whether and where this node serves. It keeps the addresses, since a later look-up might get no
 // answer.
@@ -134,7 +137,10 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
     // Finds out what has the port: a daemon, or another ddprun of this job on this machine.
-    const auto mark = rendezvous::rendezvous_at(owner.addresses, kProbeTimeout);
+    const bool is_ddprun =
+        std::string_view(error.what()).find("in use by ddprun") != std::string_view::npos;
+    const auto mark = rendezvous::rendezvous_at(owner.addresses,
+                                                is_ddprun ? kProbeTimeoutOfDdprun : kProbeTimeout);
     const bool is_of_another_job =
         mark && !mark->empty() && *mark != rendezvous::job_mark(plan.job_id);
     if (is_of_another_job && max_nodes == 1) return claim_own(plan);

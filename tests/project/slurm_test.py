@@ -81,6 +81,14 @@ class Batch(unittest.TestCase):
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         return process
 
+    def end_of(self, process, seconds):
+        """Returns what the step says until its end. If it doesn't end in time, the test fails with what it said."""
+        try:
+            return process.communicate(timeout=seconds)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            self.fail(f"no end within {seconds} s: {process.communicate()[0]}{self.slurm.logs()}")
+
     def made(self):
         """Returns the files in the shared folder."""
         return sorted(name for _, _, names in os.walk(os.path.join(self.directory, "shared")) for name in names)
@@ -111,7 +119,7 @@ class Batch(unittest.TestCase):
         self.assertIn("wants a token", stranger.stderr)
         with open(go, "w"):
             pass
-        said += process.communicate(timeout=60)[0]
+        said += self.end_of(process, 60)
         self.assertEqual(process.returncode, 0, said + self.slurm.logs())
         self.assertEqual(said.count(f"only users who can read {folder}/{name}"), 1, said)
         self.assertNotIn("trusts the network", said)
@@ -122,7 +130,7 @@ class Batch(unittest.TestCase):
     def test_each_ddprun_of_a_step_meets_those_of_its_own_job(self):
         process = self.step("sh", "-c", "for i in 1 2 3 4 5; do ddprun --no-python sh -c \"echo job $i rank \\$RANK\" "
                             "|| exit; done", **self.share())
-        said = process.communicate(timeout=90)[0]
+        said = self.end_of(process, 90)
         self.assertEqual(process.returncode, 0, said + self.slurm.logs())
         for job in range(1, 6):
             for rank in (0, 1):
@@ -134,7 +142,7 @@ class Batch(unittest.TestCase):
         shared = self.share()
         process = self.step("sh", "-c", '[ "$SLURM_NODEID" = 0 ] || export DDPRUN_SHARED_DIR=/nonexistent; '
                             "exec ddprun --rdzv-conf=join_timeout=5 --no-python echo ran", **shared)
-        said = process.communicate(timeout=60)[0]
+        said = self.end_of(process, 60)
         self.assertNotEqual(process.returncode, 0, said)
         self.assertRegex(said, r"has no token of the Slurm step \d+\.\d+: /nonexistent/ddprun-\d+: No such file")
         self.assertIn("wants a token", said)
@@ -142,7 +150,7 @@ class Batch(unittest.TestCase):
 
     def test_a_step_without_a_shared_folder_trusts_the_network(self):
         process = self.step("ddprun", "--no-python", "true", DDPRUN_SHARED_DIR="")
-        said = process.communicate(timeout=60)[0]
+        said = self.end_of(process, 60)
         self.assertEqual((process.returncode, said.count("trusts the network")), (0, 1), said + self.slurm.logs())
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here: scripts/setup.sh full")
