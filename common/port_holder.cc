@@ -92,7 +92,7 @@ UniqueFd listen_or_name_holder(const SocketAddress& address) {
     const std::string holder = describe_port_holder(address.port());
     if (holder.empty()) throw;
     throw Error(ErrorCode::kUnavailable,
-                concat("can't listen on ", address.text(), ": in use by ", holder));
+                concat("can't listen on ", address.text(), kInUseBy, holder));
   }
 }
 

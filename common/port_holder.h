@@ -10,5 +10,7 @@ namespace ddprun {
 // already, if /proc shows it to this user. An example: "can't listen on 127.0.0.1:29500: in use by
 // python3, pid 4711".
 UniqueFd listen_or_name_holder(const SocketAddress& address);
+// The message has this before the name.
+inline constexpr char kInUseBy[] = ": in use by ";
 
 }  // namespace ddprun

@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/interfaces.h"
+#include "common/port_holder.h"
 #include "common/process_facts.h"
 #include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
@@ -138,7 +139,7 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
     if (error.code() != ErrorCode::kUnavailable) throw;
     // Finds out what has the port: a daemon, or another ddprun of this job on this machine.
     const bool is_ddprun =
-        std::string_view(error.what()).find("in use by ddprun") != std::string_view::npos;
+        std::string_view(error.what()).find(concat(kInUseBy, "ddprun")) != std::string_view::npos;
     const auto mark = rendezvous::rendezvous_at(owner.addresses,
                                                 is_ddprun ? kProbeTimeoutOfDdprun : kProbeTimeout);
     const bool is_of_another_job =

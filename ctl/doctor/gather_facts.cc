@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
-#include <sstream>
 #include <string>
 
 #include "agent/gpu/gpu_helper.h"
@@ -21,6 +20,7 @@
 #include "common/interfaces.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/facts.h"
@@ -113,8 +113,7 @@ EndpointAnswer endpoint_of_fields(const Probe::Fields& fields) {
 Probe::Fields look_for_stack_readers(const std::string& folders) {
   const bool has_libdw = ::dlopen("libdw.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr;
   bool has_py_spy = false;
-  std::istringstream all(folders);
-  for (std::string folder; std::getline(all, folder, ':');) {
+  for (const std::string& folder : filled_parts(folders, ":")) {
     has_py_spy |= ::access((folder + "/py-spy").c_str(), X_OK) == 0;
   }
   return {has_libdw ? "1" : "0", has_py_spy ? "1" : "0"};

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "common/log.h"
@@ -20,25 +21,23 @@ namespace {
 constexpr int kAcceptsPerEvent = 64;
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::size_t kMostTroubles = 20;  // in the log
-constexpr unsigned char kStoreFirstByte = 0x00;
-constexpr unsigned char kTlsFirstByte = 0x16;
+constexpr int kStoreFirstByte = 0x00;
+constexpr int kTlsFirstByte = 0x16;
 // A TLS alert (fatal, protocol_version), so that the peer knows at once.
 constexpr unsigned char kNoTlsAlert[] = {0x15, 3, 3, 0, 2, 2, 70};
 
-bool is_letter(unsigned char byte) {
-  return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
-}
+bool is_letter(int byte) { return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z'); }
 
-// As recv(2); the byte stays in the socket.
-ssize_t peek(int connection, unsigned char* first) {
-  return ::recv(connection, first, 1, MSG_PEEK | MSG_DONTWAIT);
-}
+constexpr int kClosed = -1;
 
-// Returns whether neither a byte nor the end has come yet.
-bool is_silent(int connection) {
+// Returns the connection's first byte, which stays in the socket, or kClosed if the peer has closed
+// it. nullopt: neither has come yet.
+std::optional<int> first_sign(int connection) {
   unsigned char first = 0;
-  return peek(connection, &first) < 0 &&
-         (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  const ssize_t received = ::recv(connection, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (received > 0) return first;
+  const bool is_silent = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  return received < 0 && is_silent ? std::nullopt : std::optional(kClosed);
 }
 
 }  // namespace
@@ -118,7 +117,9 @@ void PortListener::pause(std::size_t listener, const std::string& trouble) {
 
 void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
   // Most clients send their first byte at once, so no wait is needed.
-  if (!is_silent(connection.get())) return dispatch(std::move(connection), std::move(newcomer));
+  if (const auto first = first_sign(connection.get())) {
+    return dispatch(std::move(connection), std::move(newcomer), *first);
+  }
   Descriptor descriptor(io_, connection.get());
   connection.release();
   const auto silent = std::make_shared<Silent>(
@@ -143,12 +144,13 @@ void PortListener::await_byte(const std::shared_ptr<Silent>& silent) {
   when_readable(silent->connection, [self = shared_from_this(), silent] {
     if (silent->settled) return;
     // Asio may report the event of an earlier descriptor, which was closed.
-    if (is_silent(silent->connection.native_handle())) return self->await_byte(silent);
+    const auto first = first_sign(silent->connection.native_handle());
+    if (!first) return self->await_byte(silent);
     UniqueFd ready(silent->connection.release());
     Newcomer its_newcomer = std::move(silent->newcomer);
     its_newcomer.ended_by(nullptr);
     self->settle(*silent);
-    self->dispatch(std::move(ready), std::move(its_newcomer));
+    self->dispatch(std::move(ready), std::move(its_newcomer), *first);
   });
 }
 
@@ -160,9 +162,8 @@ void PortListener::settle(Silent& silent) {
   silent_.erase(silent.position);
 }
 
-void PortListener::dispatch(UniqueFd connection, Newcomer newcomer) {
-  unsigned char first = 0;
-  if (peek(connection.get(), &first) <= 0) return;  // the peer has closed it
+void PortListener::dispatch(UniqueFd connection, Newcomer newcomer, int first) {
+  if (first == kClosed) return;
   if (first == kStoreFirstByte && options_.is_closed) {
     log_about_peer(
         LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),
@@ -187,8 +188,7 @@ void PortListener::dispatch(UniqueFd connection, Newcomer newcomer) {
     const std::string why =
         first == kTlsFirstByte
             ? "it speaks TLS, which is off here"
-            : concat("it speaks neither HTTP nor the store's protocol (first byte ",
-                     static_cast<int>(first), ")");
+            : concat("it speaks neither HTTP nor the store's protocol (first byte ", first, ")");
     log_about_peer(LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),
                    ": ", why);
   }

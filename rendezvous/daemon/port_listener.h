@@ -59,7 +59,8 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   void pause(std::size_t listener, const std::string& trouble);
   void settle(Silent& silent);  // closes it unless it was released
   void await_byte(const std::shared_ptr<Silent>& silent);
-  void dispatch(UniqueFd connection, Newcomer newcomer);  // its first byte or its end has come
+  // `first`: its first byte, or that its end has come.
+  void dispatch(UniqueFd connection, Newcomer newcomer, int first);
 
   const Options options_;
   boost::asio::io_context& io_;

@@ -133,16 +133,17 @@ constexpr std::string_view kDeviceWaits[] = {
     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy",
     "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize"};
 
-bool waits_for_ranks(std::string_view frame) {
-  const auto is_in = [&](std::string_view name) { return frame.find(name) != frame.npos; };
-  const auto begins = [&](std::string_view name) { return frame.starts_with(name); };
-  return std::ranges::any_of(kRankWaits, is_in) || std::ranges::any_of(kRankWaitsAtBegin, begins);
-}
-
-bool waits_for_device(std::string_view frame) {
-  return std::ranges::any_of(kDeviceWaits,
+bool has_any(std::string_view frame, std::span<const std::string_view> names) {
+  return std::ranges::any_of(names,
                              [&](std::string_view name) { return frame.find(name) != frame.npos; });
 }
+
+bool waits_for_ranks(std::string_view frame) {
+  const auto begins = [&](std::string_view name) { return frame.starts_with(name); };
+  return has_any(frame, kRankWaits) || std::ranges::any_of(kRankWaitsAtBegin, begins);
+}
+
+bool waits_for_device(std::string_view frame) { return has_any(frame, kDeviceWaits); }
 
 // Calls that wait for what a person types or another program sends.
 constexpr std::string_view kInputs[] = {"read() of stdin", "read() of /dev/tty",
@@ -152,10 +153,8 @@ constexpr std::string_view kPromptFrames[] = {"PyOS_Readline"};
 constexpr std::string_view kDebuggerFrames[] = {"(pdb.py:", "(debugpy/", "pydevd"};
 
 bool has_frame_of(const RankReport& report, std::span<const std::string_view> names) {
-  return std::ranges::any_of(report.frames, [&](std::string_view frame) {
-    return std::ranges::any_of(
-        names, [&](std::string_view name) { return frame.find(name) != frame.npos; });
-  });
+  return std::ranges::any_of(report.frames,
+                             [&](std::string_view frame) { return has_any(frame, names); });
 }
 
 // Returns how somebody holds the rank: "is stopped (state T)". Empty: nobody does. A rank with a
@@ -171,7 +170,7 @@ std::string hold_on(const RankReport& report) {
   // With NCCL a rank waits for others by waiting for its device.
   const bool waits = report.in_collective() ||
                      std::ranges::any_of(report.frames, waits_for_ranks) ||
-                     std::ranges::any_of(report.frames, waits_for_device);
+                     has_frame_of(report, kDeviceWaits);
   const bool has_debugger = report.has_debugger || has_frame_of(report, kDebuggerFrames);
   return has_debugger && !waits ? "is in a debugger" : "";
 }

@@ -12,14 +12,20 @@ namespace {
 
 using ddprun::test::Contains;
 
-TEST_CASE("Node messages: a message is heard as it was said") {
+NodeHello hello_of_alice() {
   NodeHello hello;
   hello.version = "1";
+  hello.instance = "i";
   hello.node = "n1";
   hello.user = "alice";
   hello.uid = 1000;
   hello.slots = 4;
   hello.gangs = {{"a", 2, true, 9, "why"}};
+  return hello;
+}
+
+TEST_CASE("Node messages: a message is heard as it was said") {
+  const NodeHello hello = hello_of_alice();
   const auto heard = variants::get<NodeHello>(decode_node_message(encode(NodeMessage(hello))));
   CHECK(heard.node == "n1");
   CHECK(heard.uid == 1000);
@@ -40,15 +46,8 @@ TEST_CASE("Node messages: a message is heard as it was said") {
 }
 
 TEST_CASE("Node messages: each has the bytes of old") {
-  NodeHello hello;
-  hello.version = "1";
-  hello.instance = "i";
-  hello.node = "n1";
-  hello.user = "alice";
-  hello.uid = 1000;
-  hello.slots = 4;
-  hello.gangs = {{"a", 2, true, 9, "why"}};
-  const std::vector<NodeMessage> said = {hello, PartStarted{"a"}, PartEnded{"a", 3, "no directory"},
+  const std::vector<NodeMessage> said = {hello_of_alice(), PartStarted{"a"},
+                                         PartEnded{"a", 3, "no directory"},
                                          OutputAnswer{7, "bw==", "", 1, 2, "gone"}};
   const std::vector<QueueMessage> heard = {
       Welcome{1, "2", 5'000},
