@@ -348,6 +348,7 @@ class NodeJob {
     const bool is_one = plan_.rendezvous.others.empty();
     options.security = {plan_.token, plan_.tls,
                         is_one ? plan_.rendezvous.endpoint.host : std::string()};
+    options.security.token_is_of_one_run = !plan_.step_token.empty();
     options.security.leads_here = [this](int socket) {
       return daemon_ && daemon_->await_own(socket);
     };

@@ -358,7 +358,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       try {
         proof->check(frame);
       } catch (const Error& error) {
-        return untrusted(error.what());
+        return security_.token_is_of_one_run ? failed(concat("it ", error.what()))
+                                             : untrusted(error.what());
       }
       opening_->limit_messages(kMaxMessageBytes);
       opened();

@@ -23,6 +23,9 @@ struct LinkSecurity {
   std::function<bool(int socket)> leads_here = {};
   // The other end sends commands to run. Without a token and TLS it must be on this machine.
   bool obeys_commands = false;
+  // The token is this run's alone. A rendezvous that has another one is an earlier run's, which
+  // frees the port soon: the attempt fails as if nothing was there.
+  bool token_is_of_one_run = false;
 };
 
 }  // namespace ddprun::membership

@@ -84,6 +84,22 @@ TEST_CASE("Token: another one or none is one line on both sides, and exit code 2
   CHECK_THAT(lines()[1], Contains("it gave no proof of the token (the peer closed"));
 }
 
+TEST_CASE("Token: one run's token waits while an earlier run's rendezvous has the port") {
+  boost::asio::io_context io{1};
+  set_log_level(LogLevel::kInfo);
+  const test::LogLines log;
+  auto daemon = std::make_unique<Daemon>(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
+                                         with_token("the earlier run's token"));
+  const Endpoint endpoint{.host = "127.0.0.1", .port = daemon->port()};
+  membership::LinkSecurity security{secret_of(kToken), nullptr};
+  security.token_is_of_one_run = true;
+  TestAgent agent(io, agent_at(endpoint.port), security);
+  REQUIRE(run_until(io, [&] { return !log.lines().empty(); }));
+  daemon.reset();
+  daemon = std::make_unique<Daemon>(io, bind_endpoint(endpoint), with_token());
+  CHECK(run_until(io, [&] { return !agent.rounds.empty(); }));
+}
+
 TEST_CASE("Token: an agent that has one refuses a rendezvous that has none") {
   ServedDaemon daemon;
   const auto verdict = verdict_at(daemon.port, secret_of(kToken));
