@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unordered_set>
 
 #include "common/endpoint.h"
 #include "common/env_names.h"
@@ -53,9 +54,10 @@ std::string short_name(const std::string& host) { return host.substr(0, host.fin
 // Returns the hosts of a PBS node file, which has a line for each slot.
 std::vector<std::string> hosts_in(const std::string& node_file) {
   std::vector<std::string> hosts;
+  std::unordered_set<std::string> known;
   std::istringstream lines(node_file);
   for (std::string host; lines >> host;) {
-    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
+    if (known.insert(host).second) hosts.push_back(host);
   }
   return hosts;
 }

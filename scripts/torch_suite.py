@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own tests for gloo on gloo, and again with the backend "ddprun" in gloo's place.
 
-    scripts/torch_suite.py [-k PATTERN]... [--file FILE] [--world-size N] [--limit SECONDS]
+    scripts/torch_suite.py [-k PATTERN]... [--file FILE] [--write TITLE] [--world-size N] [--limit SECONDS]
 
 They are torch.testing._internal.distributed.distributed_test, which the wheel brings along: PyTorch's
 test/distributed/test_distributed_spawn.py. Or another FILE of test/distributed in a clone of PyTorch, at the tag of the
 PyTorch that is installed: test_c10d_gloo.py. Prints a row of a table for each group of cases, and the cases that differ.
+--write keeps all cases in docs/internals/torch-suite.md.
 Needs a release build, PyTorch with all its dependencies, and PyPI's expecttest, which it fetches. 5 minutes on an idle
 machine. Output: build/torch_suite.json.
 """
@@ -23,6 +24,7 @@ import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 PACKAGES = os.path.join(ROOT, "build/torch_suite")
+PAGE = os.path.join(ROOT, "docs/internals/torch-suite.md")
 
 
 def put_ours_in_gloos_place():
@@ -122,10 +124,25 @@ def print_table(ours, gloos):
                                                   (ours.get(name, ["", ""])[1] or gloos[name][1])))
 
 
+def write_cases(ours, gloos, name, title):
+    """Replaces this file's part of the page, or adds it at the end."""
+    lines = [f"<!--begin:{name}-->", f"## {title}", "", "| case | gloo | ddprun |", "|---|---|---|"]
+    lines += [f"| `{case}` | {gloos[case][0]} | {ours.get(case, ['missing'])[0]} |"
+              for case in gloos if gloos[case][0] != "skips"]
+    part = "\n".join(lines + [f"<!--end:{name}-->", ""])
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read()
+    head, begin, rest = page.partition(lines[0])
+    page = head + part + rest.partition(f"<!--end:{name}-->\n")[2] if begin else page + "\n" + part
+    with open(PAGE, "w", encoding="utf-8") as file:
+        file.write(page)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-k", dest="patterns", action="append", help="cases: a part of a name, or with * and ?")
     parser.add_argument("--file", help="of PyTorch's test/distributed")
+    parser.add_argument("--write", metavar="TITLE", help="of this file's part of docs/internals/torch-suite.md")
     parser.add_argument("--world-size", default=3, type=int)
     parser.add_argument("--limit", default=60, type=int, help="seconds for one case")
     parser.add_argument("--side", choices=("ddprun", "gloo"), help=argparse.SUPPRESS)
@@ -152,6 +169,9 @@ def main():
         with open(os.path.join(ROOT, "build/torch_suite.json"), "w", encoding="utf-8") as file:
             json.dump(sides, file, indent=1)
         print_table(sides["ddprun"], sides["gloo"])
+        if options.write:
+            name = os.path.splitext(os.path.basename(options.file or "distributed_test"))[0]
+            write_cases(sides["ddprun"], sides["gloo"], name, options.write)
 
 
 if __name__ == "__main__":

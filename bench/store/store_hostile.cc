@@ -33,9 +33,9 @@ struct Flood {
   bool reconnects = false;        // for each time
 };
 
-std::vector<std::string> numbered_keys(std::size_t count) {
+std::vector<std::string> numbered_keys(std::size_t count, std::size_t first = 0) {
   std::vector<std::string> keys;
-  for (std::size_t i = 0; i < count; ++i) keys.push_back("/key" + std::to_string(i));
+  for (std::size_t i = first; i < first + count; ++i) keys.push_back("/key" + std::to_string(i));
   return keys;
 }
 
@@ -71,9 +71,11 @@ Flood flood_of(const std::string& name) {
   }
   if (name == "wait-reconnect") return {{}, many_waits, true};
   if (name == "list") {
-    return {{about(Opcode::kMultiSet, numbered_keys(kMostKeys), "v")},
-            encoded({.opcode = Opcode::kListKeys}),
-            false};
+    std::vector<std::string> a_million;
+    for (std::size_t first = 0; first < 1'000'000; first += kMostKeys) {
+      a_million.push_back(about(Opcode::kMultiSet, numbered_keys(kMostKeys, first), "v"));
+    }
+    return {a_million, encoded({.opcode = Opcode::kListKeys}), false};
   }
   if (name == "check") return {{}, about(Opcode::kCheck, numbered_keys(kMostKeys)), false};
   if (name == "get-large") {

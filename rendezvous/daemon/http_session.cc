@@ -148,13 +148,11 @@ void HttpSession::answer() {
 const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
   const http::Request& request = exchange_.request;
   if (is_probe(path_of(request.target))) return nullptr;
-  const bool is_stacks = path_of(request.target) == membership::kStacksPath;
-  const bool is_for_programs =
-      request.method != "GET" || (peer && peer != Peer::kWatcher) || is_stacks;
+  const bool is_for_programs = request.method != "GET" || (peer && peer != Peer::kWatcher) ||
+                               path_of(request.target) == membership::kStacksPath;
   if (is_for_programs) {
     if (http::is_of_browser(request)) return "this is for programs, not for a page in a browser";
     if (http::is_of_form(request)) return "send it as application/json: a form may be a browser's";
-    if (!is_stacks) return nullptr;
   }
   if (options_.door) return nullptr;  // a browser can't prove a token
   const int socket = exchange_.wire.socket().native_handle();

@@ -97,6 +97,13 @@ TEST_CASE("scheduler: a PBS job's hosts are those of its node file") {
   CHECK(by_pbsdsh.port == script.port);
 }
 
+// A search through all hosts for each line would take minutes.
+TEST_CASE("scheduler: a PBS node file with 400,000 hosts is read in linear time") {
+  std::string nodes;
+  for (int i = 0; i < 400'000; ++i) nodes += "n" + std::to_string(i) + "\n";
+  CHECK(step_of(kPbs, "n399999", {{"/nodes", nodes}})->node_index == 399'999);
+}
+
 TEST_CASE("scheduler: the step of a worker of a ddprun is that ddprun's") {
   Environment worker = kSlurmStep;
   worker["TORCHELASTIC_RUN_ID"] = "slurm-77.0";

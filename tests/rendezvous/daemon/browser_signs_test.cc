@@ -81,5 +81,20 @@ TEST_CASE("Browser: a request that changes something is not for a page, whatever
   CHECK_THAT(daemon.exchange(upgrade), Contains("403 Forbidden"));
 }
 
+TEST_CASE("Browser: a name that was made to resolve here changes nothing and opens no WebSocket") {
+  DaemonOptions options;
+  options.has_gangs = true;
+  ServedDaemon daemon(options);
+  const auto refused = Contains("403 Forbidden") && Contains(http::kForeignHost);
+  CHECK_THAT(daemon.exchange("POST /v1/gangs HTTP/1.1\r\nHost: evil.test\r\n"
+                             "Content-Length: 2\r\n\r\n{}"),
+             refused);
+  std::string upgrade = kUpgrade;
+  upgrade.replace(upgrade.find("localhost"), 9, "evil.test");
+  CHECK_THAT(daemon.exchange(upgrade), refused);
+  upgrade.replace(upgrade.find("/v1/agent"), 9, "/v1/node");
+  CHECK_THAT(daemon.exchange(upgrade), refused);
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous::testing
