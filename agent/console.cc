@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "rendezvous/asio/waits.h"
 
@@ -227,8 +228,8 @@ void ConsoleSink::arm_wake() {
 
 std::string ConsoleSink::losses() const {
   if (lines_.num_dropped_bytes() > 0) {
-    return concat(lines_.num_dropped_lines(), " lines (", lines_.num_dropped_bytes(),
-                  " bytes) of the workers' output were left out on ", name_,
+    return concat(counted(lines_.num_dropped_lines(), "line"), " (", lines_.num_dropped_bytes(),
+                  " bytes) of the workers' output left out on ", name_,
                   ", which was read too slowly (--slow-reader=drop)");
   }
   if (num_unwritten_bytes_ > 0) {

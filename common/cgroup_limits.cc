@@ -139,4 +139,10 @@ std::optional<double> cpu_quota(const std::string& root) {
   return least;
 }
 
+int cpus_of_quota(int num_cpus, std::optional<double> quota) {
+  if (!quota || *quota >= num_cpus) return num_cpus;
+  const int whole = static_cast<int>(*quota);
+  return std::max(1, whole < *quota ? whole + 1 : whole);
+}
+
 }  // namespace ddprun

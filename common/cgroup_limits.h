@@ -41,4 +41,7 @@ std::uint64_t usable_memory_bytes(const std::string& root = "");
 // Returns the least CPU quota of this process' cgroups, in CPUs: 1.5. nullopt: there is none.
 std::optional<double> cpu_quota(const std::string& root = "");
 
+// Returns `num_cpus`, or the quota rounded up if that is less.
+int cpus_of_quota(int num_cpus, std::optional<double> quota);
+
 }  // namespace ddprun

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "common/error.h"
 #include "common/unique_fd.h"
 
 namespace ddprun {
@@ -37,6 +38,13 @@ bool loopback_is_up() {
   std::strcpy(request.ifr_name, "lo");
   if (::ioctl(socket.get(), SIOCGIFFLAGS, &request) != 0) return true;
   return (request.ifr_flags & IFF_UP) != 0;
+}
+
+void need_loopback() {
+  if (loopback_is_up()) return;
+  throw Error(ErrorCode::kUnavailable,
+              "the loopback interface is down, over which this node's processes meet: "
+              "ip link set lo up");
 }
 
 std::string interface_of(const std::string& address) {

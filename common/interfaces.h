@@ -22,6 +22,8 @@ std::vector<InterfaceAddress> interface_addresses();
 
 // Whether the interface "lo" is up; true also if the kernel doesn't say.
 bool loopback_is_up();
+// Throws Error(kUnavailable), which says how to set it up, if it is down.
+void need_loopback();
 
 // Returns the name of the interface that has this numeric address; empty: none.
 std::string interface_of(const std::string& address);

@@ -62,11 +62,7 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
 // Throws if the loopback interface is down, or lacks the addresses: a node couldn't even reach
 // itself.
 void check_loopback(const std::vector<SocketAddress>& addresses) {
-  if (!loopback_is_up()) {
-    throw Error(ErrorCode::kUnavailable,
-                "the loopback interface is down, over which this node's processes meet: "
-                "ip link set lo up");
-  }
+  need_loopback();
   const std::vector<InterfaceAddress> own = interface_addresses();
   const auto is_there = [&](const SocketAddress& wanted) {
     return std::ranges::any_of(own, [&](const InterfaceAddress& each) {

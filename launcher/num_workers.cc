@@ -46,8 +46,7 @@ NumWorkers one_per_cpu(const Machine& machine) {
   const int cpus = machine.num_cpus();
   const auto quota = machine.cpu_quota();
   if (!quota || *quota >= cpus) return {.count = cpus, .problem = ""};
-  const int whole = static_cast<int>(*quota);
-  const int count = std::max(1, whole < *quota ? whole + 1 : whole);
+  const int count = cpus_of_quota(cpus, quota);
   return {.count = count,
           .problem = "",
           .note = concat(count, count == 1 ? " worker: " : " workers: ",

@@ -139,7 +139,7 @@ void check_open_files(const NodeNeeds& needs, const NodeFacts& facts, Problems& 
 
 void check_gpus(const NodeNeeds& needs, const NodeFacts& facts, Problems& problems) {
   if (facts.num_gpus >= needs.num_gpus) return;
-  problems.push_back({"gpus", concat("the NVIDIA driver lists ", facts.num_gpus, " GPUs"),
+  problems.push_back({"gpus", concat("the NVIDIA driver lists ", counted(facts.num_gpus, "GPU")),
                       concat("there were ", needs.num_gpus, " when this node began")});
 }
 

@@ -259,8 +259,8 @@ class StandingAgent {
   // Otherwise the node would take each queued gang, and end it, before another node had room for
   // it.
   void node_failed(Part& part, const std::string& why) {
-    log_error("gang ", part.held.gang, " can't begin, which is this node's fault: ", why, "; its ",
-              part.held.slots, " slots take no other one for ", kRest.count(), " s");
+    log_error("gang ", part.held.gang, " can't begin, which is this node's fault: ", why, "; for ",
+              kRest.count(), " s no other one gets its ", counted(part.held.slots, "slot"));
     part.rest_timer = std::make_unique<asio::steady_timer>(io_, kRest);
     part.rest_timer->async_wait([this, gang = part.held.gang, why](boost::system::error_code) {
       const auto found = parts_.find(gang);

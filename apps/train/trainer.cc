@@ -16,6 +16,7 @@
 #include "apps/train/synchronization.h"
 #include "apps/train/trained_model.h"
 #include "apps/train/training_data.h"
+#include "common/cgroup_limits.h"
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/error.h"
@@ -576,7 +577,8 @@ void set_compute_threads(int num_threads, int local_world_size) {
                          "\" is no number of threads: set it to 1 or more, unset it, or give "
                          "--threads N"));
     }
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    const int cores =
+        cpus_of_quota(static_cast<int>(std::thread::hardware_concurrency()), cpu_quota());
     num_threads = std::max(1, cores / std::max(1, local_world_size));
   }
   at::set_num_threads(num_threads);

@@ -83,6 +83,7 @@ struct Facts {
   std::string host_name, endpoint;  // empty endpoint: none was given
   std::set<std::string> interfaces;
   std::optional<bool> is_clock_synchronised;  // nullopt: the kernel doesn't say
+  std::optional<double> cpu_quota;            // of this process' cgroups; nullopt: there is none
   Asked<DirectorySpace> shared_memory, tmp_dir, state_dir, log_dir;
   Asked<NameAnswer> own_name;
   Asked<RouteAnswer> route;

@@ -14,6 +14,7 @@
 
 #include "agent/gpu/gpu_helper.h"
 #include "agent/gpu/gpu_lines.h"
+#include "common/cgroup_limits.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
@@ -198,6 +199,7 @@ Facts gather_facts(const FactsOptions& options) {
   };
   Facts facts;
   facts.environment = current_environment();
+  facts.cpu_quota = cpu_quota(options.root);
   facts.uid = ::geteuid();
   facts.host_name = host_name();
   facts.endpoint = options.endpoint;

@@ -261,7 +261,7 @@ class Page {
                       " skipped by the gradient scaler");
       }
       if (round.num_warm > 0 || !round.cold.empty()) {
-        why += concat("; ", whole_text(round.num_warm), " ranks began warm");
+        why += concat("; ", count_text(round.num_warm, "rank"), " began warm");
       }
       if (!round.cold.empty()) why += concat(", the others not: ", round.cold);
       table.rows.push_back(

@@ -155,11 +155,15 @@ class JobPanel {
     if (ranks.size() > kMost) add(kDim, "  and ", ranks.size() - kMost, " more");
   }
 
-  // Makes "failures 2/3", with a style that shows if some or all are used up.
+  // Makes "failures 2/3", with a style that shows if some or all are used up. "1/0" would be no
+  // share.
   std::string budget(const char* name, const char* used_path, const char* most_path) const {
     const std::int64_t used = whole(said_, used_path), most = whole(said_, most_path);
     const char style = used == 0 ? kPlain : most > 0 && used >= most ? kBad : kWarn;
-    return concat(style, name, ' ', whole_text(used), '/', whole_text(most));
+    return concat(style, name, ' ', whole_text(used),
+                  most > 0   ? concat("/", whole_text(most))
+                  : used > 0 ? ", none allowed"
+                             : "");
   }
 
   void add_figures() {

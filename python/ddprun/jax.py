@@ -18,7 +18,7 @@ from typing import Any
 from jax._src.clusters.cluster import ClusterEnv as _JaxClusterEnv
 
 # The requests of PyTorch's store protocol that are needed here: docs/internals/store.md.
-_VALIDATE, _SET, _GET, _WAIT = 0, 1, 3, 6
+_VALIDATE, _SET, _ADD, _GET, _WAIT = 0, 1, 4, 3, 6
 _MAGIC = 0x3C85F7CE
 
 
@@ -27,7 +27,7 @@ def _bytes(data: bytes) -> bytes:
 
 
 class _Store:
-    """A connection to the round's store, for one key."""
+    """A connection to the round's store."""
 
     def __init__(self, timeout: float) -> None:
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -36,6 +36,12 @@ class _Store:
 
     def set(self, key: bytes, value: bytes) -> None:
         self.socket.sendall(bytes([_SET]) + _bytes(key) + _bytes(value))
+
+    def add(self, key: bytes) -> int:
+        """Counts one more under this key, and returns the new number."""
+        self.socket.sendall(bytes([_ADD]) + _bytes(key) + struct.pack("<q", 1))
+        number: int = struct.unpack("<q", self._read(8))[0]
+        return number
 
     def get(self, key: bytes) -> bytes:
         """Waits until the key is set, and returns its value."""
@@ -56,7 +62,6 @@ class _Store:
 
 class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types here
     name = "ddprun"
-    _calls = 0
 
     @classmethod
     def is_env_present(cls) -> bool:
@@ -66,15 +71,21 @@ class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types
     def get_coordinator_address(cls, timeout_secs: int | None = None,
                                 override_coordinator_port: str | None = None) -> str:
         """Returns the address: process 0 takes a free port and tells it to the others through the store."""
-        cls._calls += 1  # a call after shutdown() gets a new coordinator
-        key = b"ddprun/%s/jax/coordinator%d" % (os.environ["DDPRUN_ROUND"].encode(), cls._calls)
+        prefix = b"ddprun/%s/jax/" % os.environ["DDPRUN_ROUND"].encode()
         store = _Store(timeout_secs or 300)
         with store.socket:
+            # A call after shutdown(), also one of a later program of the same worker, gets a new coordinator.
+            call = store.add(prefix + b"calls%d" % cls.get_process_id())
+            key = prefix + b"coordinator%d" % call
             if cls.get_process_id() == 0:
                 port = override_coordinator_port or cls._free_port()
                 host = os.environ.get("DDPRUN_MASTER_NODE_ADDR") or os.environ["MASTER_ADDR"]
                 host = "[%s]" % host if ":" in host else host
-                store.set(key, ("%s:%s" % (host, port)).encode())
+                address = "%s:%s" % (host, port)
+                if host in ("127.0.0.1", "[::1]"):
+                    # JAX would listen on all interfaces, and takes anybody for a peer.
+                    os.environ["JAX_COORDINATOR_BIND_ADDRESS"] = address
+                store.set(key, address.encode())
             return store.get(key).decode()
 
     @staticmethod

@@ -223,7 +223,7 @@ class Output(harness.Case):
                     self.assertRegex(text(), r"workers that wrote to stdout waited \d+ s for its reader in all")
                 else:
                     self.assertIn("--slow-reader=drop", text())
-                    lost = int(re.search(r"(\d+) lines \(\d+ bytes\) of the workers' output were left out on stdout", text())[1])
+                    lost = int(re.search(r"(\d+) lines? \(\d+ bytes\) of the workers' output left out on stdout", text())[1])
                     self.assertEqual(len(lines) + lost, 2000000)
                     self.assertTrue(all(re.fullmatch(r"\[[01]\] \d+", line) for line in lines))
 

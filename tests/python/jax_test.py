@@ -22,12 +22,15 @@ class Jax(unittest.TestCase):
         slurm = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0",
                  "SLURM_STEP_NODELIST": "localhost"}
         environment = {**os.environ, **slurm, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.path.join(SOURCE, "python")}
-        done = subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", "--no-python", sys.executable,
-                               os.path.join(HERE, "jax_worker.py")], env=environment, text=True, timeout=100,
+        # The second program of a worker must not meet at the first one's coordinator.
+        twice = f"{sys.executable} {HERE}/jax_worker.py && exec {sys.executable} {HERE}/jax_worker.py"
+        done = subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", "--no-python",
+                               "sh", "-c", twice], env=environment, text=True, timeout=100,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout)
         for rank in (0, 1):
-            self.assertIn(f"process {rank} of 2: [0.0, 1.0]", done.stdout)
+            self.assertEqual(done.stdout.count(f"process {rank} of 2: [0.0, 1.0]"), 2, done.stdout)
+        self.assertEqual(done.stdout.count("the coordinator listens at ['127.0.0.1']"), 2, done.stdout)
 
 
 if __name__ == "__main__":

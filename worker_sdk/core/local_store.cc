@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/interfaces.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
 #include "common/socket.h"
@@ -158,7 +159,7 @@ class LoopbackServer {
 }  // namespace
 
 LocalStore::LocalStore()
-    : listener_(listen_on(resolve({.host = "127.0.0.1", .port = 0}).front())),
+    : listener_((need_loopback(), listen_on(resolve({.host = "127.0.0.1", .port = 0}).front()))),
       stop_(::eventfd(0, EFD_CLOEXEC)),
       endpoint_{.host = "127.0.0.1", .port = local_address(listener_.get()).port()} {
   if (!stop_) throw_system_error("eventfd", errno);

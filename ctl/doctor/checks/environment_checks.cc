@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "common/cgroup_limits.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/text.h"
@@ -76,11 +77,11 @@ Outcome judge_visible_devices(const Facts& facts, const Thresholds&) {
   for (const std::string& each : comma_parts(found->second)) {
     const bool is_number = each.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number || std::strtoull(each.c_str(), nullptr, 10) < num_gpus) continue;
-    outcome.seen += concat(", and the driver lists ", num_gpus, num_gpus == 1 ? " GPU" : " GPUs");
+    outcome.seen += concat(", and the driver lists ", counted(num_gpus, "GPU"));
     return warned(outcome, "unset " + name);
   }
   if (num_gpus > 0 && comma_parts(found->second).empty()) {
-    outcome.seen += concat(" hides all ", num_gpus, " GPUs");
+    outcome.seen += concat(" hides all ", counted(num_gpus, "GPU"));
     return warned(outcome, "unset " + name);
   }
   return outcome;
@@ -150,7 +151,7 @@ Outcome judge_omp_threads(const Facts& facts, const Thresholds&) {
   if (!value) return ok("unset: ddprun sets it to 1 with several workers", "at most one per CPU");
   Outcome outcome = ok("OMP_NUM_THREADS=" + one_line(*value), "at most one per CPU");
   const auto cpus = own_cpus(facts.files);
-  const long long num_cpus = cpus ? static_cast<long long>(cpus->size()) : 0;
+  const int num_cpus = cpus ? cpus_of_quota(static_cast<int>(cpus->size()), facts.cpu_quota) : 0;
   const auto numbers = numbers_in(comma_parts(*value).empty() ? "" : comma_parts(*value).front());
   if (!numbers.empty() && numbers.front() > 0 && (num_cpus == 0 || numbers.front() <= num_cpus)) {
     return outcome;

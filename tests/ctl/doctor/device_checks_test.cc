@@ -96,6 +96,11 @@ TEST_CASE("doctor: variables that stop or slow down jobs") {
     INFO(each.check << " " << each.name << "=" << each.value);
     CHECK(judged(each.check, with_variable(each.name, each.value)).verdict == each.wanted);
   }
+  Facts limited = with_variable("OMP_NUM_THREADS", "2");
+  limited.cpu_quota = 1.5;
+  CHECK(judged("omp_num_threads", limited).verdict == Verdict::kOk);
+  limited.cpu_quota = 1;
+  CHECK(judged("omp_num_threads", limited).verdict == Verdict::kWarn);
   Facts facts = with_variable("https_proxy", "http://proxy:3128");
   facts.environment["no_proxy"] = "localhost";
   CHECK(judged("proxies", facts).verdict == Verdict::kOk);
