@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agents and strangers at a daemon that has a token.
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 
@@ -11,6 +12,7 @@
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/secret_file.h"
 
 namespace ddprun::rendezvous::testing {
@@ -95,7 +97,11 @@ TEST_CASE("Token: one run's token waits while an earlier run's rendezvous has th
   membership::LinkSecurity security{secret_of(kToken), nullptr};
   security.token_is_of_one_run = true;
   TestAgent agent(io, agent_at(endpoint.port), security);
-  REQUIRE(run_until(io, [&] { return !log.lines().empty(); }));
+  REQUIRE(run_until(io, [&] {
+    return std::ranges::any_of(log.all(), [](const std::string& line) {
+      return line.find("its token is another one") != std::string::npos;
+    });
+  }));
   daemon.reset();
   daemon = std::make_unique<Daemon>(io, bind_endpoint(endpoint), with_token());
   CHECK(run_until(io, [&] { return !agent.rounds.empty(); }));
