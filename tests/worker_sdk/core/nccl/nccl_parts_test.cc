@@ -34,13 +34,13 @@ TEST_CASE("version_text: NCCL's number in its own words") {
   CHECK(nccl::version_text(21800) == "2.18.0");
 }
 
-TEST_CASE("read_test_gpu: a build without switches refuses them in one line") {
+TEST_CASE("read_test_gpu: a program without switches refuses them in one line") {
   CHECK(nccl::read_test_gpu("shared", true).shared);
   CHECK_FALSE(nccl::read_test_gpu("", false).shared);
   const Error error = error_of([] { nccl::read_test_gpu("shared", false); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(std::string(error.what()) ==
-        "DDPRUN_TEST_GPU is set, and this build has no switches for tests: unset it");
+        "DDPRUN_TEST_GPU is set, and an installed program has no switches for tests: unset it");
 }
 
 TEST_CASE("device_identity: an error shows what CUDA was told to show") {
