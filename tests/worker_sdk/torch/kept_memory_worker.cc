@@ -89,18 +89,19 @@ NotedMemory& noted_memory() {
   return memory;
 }
 
-// Shows host memory as the fake's GPU memory, and notes what an operation writes.
-class OnGpu final : public ForwardingCommunicator {
+// Notes what an operation writes.
+class NotedOnGpu final : public OnGpu {
  public:
-  explicit OnGpu(std::unique_ptr<Communicator> real)
-      : ForwardingCommunicator(*real), real_(std::move(real)) {}
+  explicit NotedOnGpu(std::unique_ptr<Communicator> real) : OnGpu(*real), real_(std::move(real)) {}
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    return ForwardingCommunicator::all_reduce(written(buffer), op, options);
+    last_written = buffer.data;
+    return OnGpu::all_reduce(buffer, op, options);
   }
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
     if (is_passed_over()) return completed_work();
-    return ForwardingCommunicator::broadcast(written(buffer), root, options);
+    last_written = buffer.data;
+    return OnGpu::broadcast(buffer, root, options);
   }
   WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
     if (is_passed_over()) {  // as if all ranks had this rank's values
@@ -109,64 +110,53 @@ class OnGpu final : public ForwardingCommunicator {
       }
       return completed_work();
     }
-    return ForwardingCommunicator::all_gather(on_gpu(input), written(output), options);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    return ForwardingCommunicator::reduce_scatter(on_gpu(input), written(output), op, options);
+    last_written = output.data;
+    return OnGpu::all_gather(input, output, options);
   }
 
   const void* last_written = nullptr;
-  int num_passed_over = 0;  // so many operations to come have no effect on the device
+  int num_passed_over = 0;  // so many operations to come never reach NCCL
 
  private:
   bool is_passed_over() { return num_passed_over > 0 && num_passed_over-- > 0; }
-  TensorView on_gpu(TensorView view) const {
-    view.device = {Device::Kind::kCuda, rank()};
-    return view;
-  }
-  TensorView written(const TensorView& view) {
-    last_written = view.data;
-    return on_gpu(view);
-  }
 
   const std::unique_ptr<Communicator> real_;
 };
 
-// What rank 0 does alone; its first collective on the device fails.
+// A use is what rank 0 does alone; its first collective on the device fails.
 using Use = std::function<void()>;
-// What both ranks do before. The use must go before the communicator.
-using Prepare = std::function<Use(OnGpu&)>;
+// Both ranks do this before. The use must go before the communicator.
+using Prepare = std::function<Use(NotedOnGpu&)>;
 
-Prepare nothing_before(void (*use)(OnGpu&)) {
-  return [use](OnGpu& communicator) { return [use, &communicator] { use(communicator); }; };
+Prepare nothing_before(void (*use)(NotedOnGpu&)) {
+  return [use](NotedOnGpu& communicator) { return [use, &communicator] { use(communicator); }; };
 }
 
-void average(OnGpu& communicator) {
+void average(NotedOnGpu& communicator) {
   torch::Tensor parameter = torch::zeros({kCount}).requires_grad_(true);
   parameter.mutable_grad() = torch::ones({kCount});
   average_gradients({parameter}, communicator);
 }
-void reduce(OnGpu& communicator) {
+void reduce(NotedOnGpu& communicator) {
   torch_adapter::all_reduced(torch::ones({kCount}), communicator);
 }
-void gather_later(OnGpu& communicator) {
+void gather_later(NotedOnGpu& communicator) {
   torch_adapter::start_gather(torch::ones({kCount}), communicator).wait();
 }
-void gather_and_forget(OnGpu& communicator) {
+void gather_and_forget(NotedOnGpu& communicator) {
   torch_adapter::start_gather(torch::ones({kCount}), communicator);
   throw Error(ErrorCode::kPeerLost, "the test's own");
 }
-void unscale(OnGpu& communicator) {
+void unscale(NotedOnGpu& communicator) {
   (void)GradScaler(torch::kCPU, &communicator).unscale({torch::ones({4})});
 }
-void average_sparse(OnGpu& communicator) {
+void average_sparse(NotedOnGpu& communicator) {
   communicator.num_passed_over = 1;  // the ranks' kinds of gradients
   torch::Tensor parameter = torch::zeros({8, 4}).requires_grad_(true);
   parameter.mutable_grad() = torch::ones({8, 4});
   torch_adapter::average_sparse_gradient(parameter, "weight", 0.5, communicator);
 }
-void save_hook_state(OnGpu& communicator) {
+void save_hook_state(NotedOnGpu& communicator) {
   struct Hook final : CommHook {
     HookStep run(const GradBucket&, int, Communicator&) override { return {}; }
     std::vector<HookTensor> state() override {
@@ -180,27 +170,27 @@ void save_hook_state(OnGpu& communicator) {
   Hook hook;
   hook_tensors_to_save(hook, communicator);
 }
-void send_small_tensors(OnGpu& communicator) {
+void send_small_tensors(NotedOnGpu& communicator) {
   torch_adapter::broadcast_tensors({torch::ones({4})}, 1, communicator, torch::kCPU);
 }
-void send_large_tensor(OnGpu& communicator) {
+void send_large_tensor(NotedOnGpu& communicator) {
   torch_adapter::broadcast_tensors({torch::ones({kCount})}, 1, communicator, torch::kCPU);
 }
-void send_size_of_bytes(OnGpu& communicator) {
+void send_size_of_bytes(NotedOnGpu& communicator) {
   std::string bytes = "text";
   torch_adapter::broadcast_bytes(bytes, 1, communicator, torch::kCPU);
 }
-void send_bytes(OnGpu& communicator) {
+void send_bytes(NotedOnGpu& communicator) {
   communicator.num_passed_over = 1;  // the size
   send_size_of_bytes(communicator);
 }
-void reduce_some_bytes(OnGpu& communicator) {
+void reduce_some_bytes(NotedOnGpu& communicator) {
   torch_adapter::reduced_bytes({1, 2}, ReduceOp::kMax, communicator, torch::kCPU);
 }
-void gather_a_byte(OnGpu& communicator) {
+void gather_a_byte(NotedOnGpu& communicator) {
   torch_adapter::gather_bytes(1, communicator, torch::kCPU);
 }
-void gather_some_texts(OnGpu& communicator) {
+void gather_some_texts(NotedOnGpu& communicator) {
   torch_adapter::gather_texts("text", 64, communicator, torch::kCPU);
 }
 
@@ -224,7 +214,7 @@ struct Sharded {
 };
 
 Prepare sharded(void (*use)(ShardedOptimizer&)) {
-  return [use](OnGpu& communicator) -> Use {
+  return [use](NotedOnGpu& communicator) -> Use {
     const auto net = std::make_shared<Sharded>(communicator);
     return [use, net] {
       try {
@@ -253,7 +243,7 @@ void check(const std::string& name, const Prepare& prepare) {
   const auto holds = [&name](bool is_so, const std::string& what) {
     expect(is_so, name + ": " + what);
   };
-  const auto rank_0 = [&](OnGpu& communicator) {
+  const auto rank_0 = [&](NotedOnGpu& communicator) {
     Use use = prepare(communicator);
     fake->hang_aborts();
     is_prepared = true;
@@ -268,7 +258,7 @@ void check(const std::string& name, const Prepare& prepare) {
     holds(noted_memory().has(communicator.last_written), "what it writes is there");
     fake->release_aborts();
   };
-  const auto rank_1 = [&](OnGpu& communicator) {
+  const auto rank_1 = [&](NotedOnGpu& communicator) {
     const Use kept = prepare(communicator);
     const auto deadline = Clock::now() + std::chrono::seconds(30);
     while (!is_prepared || fake->num_running(0) == 0) {
@@ -279,7 +269,7 @@ void check(const std::string& name, const Prepare& prepare) {
     has_looked.wait();
   };
   const auto body = [&](Session& session, Communicator&) {
-    auto communicator = std::make_unique<OnGpu>(
+    auto communicator = std::make_unique<NotedOnGpu>(
         session.make_communicator(BackendChoice::kNccl, {.blocking_wait = true}));
     if (session.rank() == 1) return rank_1(*communicator);
     const std::unique_ptr<std::latch, void (*)(std::latch*)> at_end(

@@ -198,6 +198,26 @@ TEST_CASE("FakeCuda: a captured graph runs in replay alone, with the streams tha
   CHECK_FALSE(cuda.end_capture());
 }
 
+TEST_CASE("FakeNccl: it tells which operations NVLS can't do between two nodes") {
+  const bool network_reduces = GENERATE(false, true);
+  Rig rig;
+  rig.fake->set_nodes(1, network_reduces);
+  rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray all(rig, stream, device_of(comm, rig), DType::kFloat32, 4);
+    DeviceArray half(rig, stream, device_of(comm, rig), DType::kFloat32, 2);
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+      comm.all_reduce(all.view(), op);
+    }
+    comm.reduce_scatter(all.view(), half.view(), ReduceOp::kSum);
+    comm.broadcast(all.view(), 0);
+  });
+  std::set<std::string> expected{"all_reduce average float32 on 2 nodes",
+                                 "all_reduce max float32 on 2 nodes",
+                                 "broadcast of float32 on 2 nodes"};
+  if (!network_reduces) expected.insert("reduce_scatter sum float32 on 2 nodes");
+  CHECK(rig.fake->without_nvls() == expected);
+}
+
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
   const Endpoint store{"10.0.0.1", 29500};
   const std::string address = nccl::ras_address("job", store);
