@@ -139,7 +139,8 @@ torch::Tensor averaged(Communicator& communicator, const torch::Tensor& gradient
   return parameter.grad();
 }
 
-// A share that is divided before it is summed, as with NCCL, beside a sum that is divided.
+// A share that is divided before it is summed, as with NCCL, beside a sum that is divided. NCCL's
+// own average divides first, too, in an order of its own: nccl_host compares with it, on a GPU.
 void check_order_of_division(Communicator& divides_last, Communicator& divides_first) {
   const int rank = divides_last.rank(), size = divides_last.size();
   // Numbers from 0.5 to 1, other ones on each rank.
@@ -149,7 +150,7 @@ void check_order_of_division(Communicator& divides_last, Communicator& divides_f
   if ((size & (size - 1)) == 0) expect(one.equal(other), "a power of two divides exactly");
   // From 0.5 to 1 a unit in the last place is 2^-24.
   const double units = (one - other).abs().max().item<double>() * (1 << 24);
-  expect(units <= 4, concat("the two differ by ", units, " units in the last place"));
+  expect(units <= 3, concat("the two differ by ", units, " units in the last place"));
 
   const float inf = INFINITY;
   const torch::Tensor odd =

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <future>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
