@@ -38,6 +38,7 @@ pack=$(mktemp -d)
 trap 'rm -rf "$pack"' EXIT
 mkdir "$pack/bin" "$pack/lib"
 while read -r program; do strip -g -o "$pack/bin/$program" "build/gpu/bin/$program"; done <build/gpu/gpu_programs
+cp build/gpu/bin/takes_test_gpu "$pack/bin/"  # so the pack's programs take DDPRUN_TEST_GPU
 # Packs all libraries but those of glibc, GCC, NVIDIA and PyTorch, which the other machine has.
 { ldd build/gpu/bin/* 2>/dev/null || true; } | awk '/=> \//{print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |

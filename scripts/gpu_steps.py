@@ -173,6 +173,8 @@ def two(m):
     yield Step("doctor_full", 60, m.ddprun(2, *own_host(m.program("ddprunctl"), "doctor", "--tier=full", "-v")), environment=SHARED,
                wanted=range(4), says="^(ok|warn) +all_reduce_nccl")
     yield Step("graph", 60, m.ddprun(2, *own_host(host, "graph", "16")), environment={**SHARED, "DDPRUN_TEST_GPU": "shared,watchdog_us=100"})
+    # 3 ranks: with a power of two a division is exact, and nothing can differ.
+    yield Step("average", 60, m.ddprun(3, *own_host(host, "average")), environment=SHARED)
     yield Step("absent", 60, m.ddprun(2, *own_host(host, "absent", "3", "8")), environment=SHARED)
     yield Step("die", 60, m.ddprun(2, "--max-restarts=1", *own_host(host, "die", "60")), environment=SHARED)
     threads = {"CUDA_VISIBLE_DEVICES": "0", "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "4"}

@@ -22,6 +22,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/torch/checkpoint.h"
+#include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/load_cuda.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -33,6 +34,7 @@ constexpr std::size_t kNumKept = 2;  // snapshots
 
 std::int64_t smallest_of_all(std::int64_t value, Communicator& communicator, c10::Device device) {
   const at::Tensor all = at::full({1}, value, at::TensorOptions().dtype(at::kLong).device(device));
+  const torch_adapter::KeptOnError kept(communicator, {all});
   communicator.all_reduce({.data = all.mutable_data_ptr(),
                            .count = 1,
                            .dtype = DType::kInt64,
@@ -62,6 +64,7 @@ class Totals {
 
   // Replaces this process' sums by those over all ranks. Collective.
   void sum_over_ranks(Communicator& communicator) {
+    const torch_adapter::KeptOnError kept(communicator, {values_});
     communicator.all_reduce(torch_adapter::view_of(values_, "totals"), ReduceOp::kSum);
   }
 

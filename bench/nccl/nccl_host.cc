@@ -6,12 +6,14 @@
 //
 //   host BYTESxCOUNT,… [average]  µs in the call, ours and bare NCCL in turn, 8 calls at a time
 //   stress BYTES COUNT SECONDS    all-reduces without a pause; the sums are looked at
+//   average                       DDP's average beside NCCL's own
 //   graph COUNT                   so many all-reduces, captured in a CUDA graph and replayed
 //   absent TIMEOUT_S SLEEP_S      rank 1 sleeps instead of joining the sixth all-reduce
 //   die TIMEOUT_S                 rank 1 kills itself there, in the first round
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -179,6 +181,44 @@ void stress(World& world, std::size_t size_bytes, int count, double seconds) {
               size_bytes, spent, 1e6 * spent / std::max(1, done));
 }
 
+// DDP divides each rank's share and has NCCL sum. NCCL's own average does the same inside, but may
+// add in another order. Throws if they differ by more than a unit in the last place.
+void average(World& world) {
+  constexpr std::size_t kSizeBytes = 4 << 20;
+  const TensorView summed = world.zeros(kSizeBytes), averaged = world.zeros(kSizeBytes);
+  const int rank = world.session->rank(), num_ranks = world.session->world_size();
+  std::vector<float> share(summed.count), divided;
+  for (std::size_t i = 0; i < share.size(); ++i) {  // from 0.5 to 1, other numbers on each rank
+    share[i] =
+        0.5F + 0.49F * std::abs(std::sin(static_cast<float>(i) * static_cast<float>(rank + 1)));
+  }
+  for (const float each : share) divided.push_back(each * (1.0F / static_cast<float>(num_ranks)));
+  const auto copy = [&](void* to, const void* from) {
+    world.check(world.cuda->memory_copy(to, from, kSizeBytes, nullptr), "cudaMemcpyAsync");
+    world.check(world.cuda->stream_synchronize(nullptr), "cudaStreamSynchronize");
+  };
+  copy(summed.data, divided.data());
+  copy(averaged.data, share.data());
+  world.all_reduce(summed, ReduceOp::kSum);
+  world.all_reduce(averaged, ReduceOp::kAverage);
+  copy(divided.data(), summed.data);
+  copy(share.data(), averaged.data);
+  world.ours->barrier({});
+  int num_other = 0;
+  float units = 0;
+  for (std::size_t i = 0; i < share.size(); ++i) {
+    num_other += share[i] != divided[i];
+    units = std::max(units, std::abs(share[i] - divided[i]) * 0x1p24F);
+  }
+  if (rank == 0) {
+    std::printf("{\"numbers\": %zu, \"ranks\": %d, \"other\": %d, \"most_units\": %.1f}\n",
+                share.size(), num_ranks, num_other, static_cast<double>(units));
+  }
+  if (units <= 1) return;
+  throw Error(ErrorCode::kProtocol, "an average differs from NCCL's by " + std::to_string(units) +
+                                        " units in the last place");
+}
+
 // CUDA's own functions, of the runtime that is loaded; CUDA 11.4 and later.
 struct GraphApi {
   template <typename Function>
@@ -307,7 +347,7 @@ void trouble(bool dies, double timeout_s, double sleep_s) {
 int usage() {
   std::fprintf(stderr,
                "usage: nccl_host host BYTESxCOUNT,... [average] | stress BYTES COUNT SECONDS | "
-               "graph COUNT | absent TIMEOUT_S SLEEP_S | die TIMEOUT_S\n");
+               "average | graph COUNT | absent TIMEOUT_S SLEEP_S | die TIMEOUT_S\n");
   return 2;
 }
 
@@ -322,6 +362,9 @@ int main(int argc, char** argv) {
     } else if (mode == "stress" && argc > 4) {
       World world;
       stress(world, std::strtoul(argv[2], nullptr, 10), std::atoi(argv[3]), std::atof(argv[4]));
+    } else if (mode == "average") {
+      World world;
+      average(world);
     } else if (mode == "graph" && argc > 2) {
       World world;
       graph(world, std::atoi(argv[2]));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW's step over 10 M float32 parameters in 200 tensors, one thread. FlatOptimizer over DDP's
 // buckets, FlatOptimizer without DDP and torch::optim::AdamW run in turn; then the same of
-// clipping. Prints the medians as one JSON line: {"buckets_ms": …, "tensors_ms": …, "torch_ms": …,
-// …}. optimizer_torch.py has PyTorch's fused one.
+// clipping, also of gradients as ResNet-18 has them. Prints the medians as one JSON line:
+// {"buckets_ms": …, "tensors_ms": …, "torch_ms": …, …}. optimizer_torch.py has PyTorch's fused one.
 //
 //   optimizer_bench [STEPS [cpu|cuda]]   default 30, cpu; cuda: one rank under ddprun
 #include <c10/core/DeviceGuard.h>
@@ -50,6 +50,30 @@ struct WideImpl : torch::nn::Module {
 };
 TORCH_MODULE(Wide);
 
+// Returns parameters with gradients, in the sizes of step_bench's ResNet-18.
+std::vector<torch::Tensor> resnet18_parameters(torch::Device device) {
+  std::vector<torch::Tensor> all;
+  const auto add = [&](at::IntArrayRef sizes) {
+    all.push_back(torch::zeros(sizes, torch::TensorOptions(device).requires_grad(true)));
+    all.back().mutable_grad() = torch::randn(sizes, device);
+  };
+  const auto add_layer = [&](std::int64_t in, std::int64_t out, std::int64_t kernel) {
+    add({out, in, kernel, kernel});
+    for (int i = 0; i < 2; ++i) add({out});  // its batch normalisation
+  };
+  std::int64_t channels = 64;
+  add_layer(3, channels, 3);
+  for (const std::int64_t width : {64, 128, 256, 512}) {
+    add_layer(channels, width, 3);
+    if (channels != width) add_layer(channels, width, 1);
+    for (int i = 0; i < 3; ++i) add_layer(width, width, 3);
+    channels = width;
+  }
+  add({10, channels});
+  add({10});
+  return all;
+}
+
 void run(int num_steps, bool on_gpu) {
   std::unique_ptr<Session> session;
   torch::Device device(torch::kCPU);
@@ -83,12 +107,17 @@ void run(int num_steps, bool on_gpu) {
     std::vector<double> times_ms{};
   };
   constexpr double kMaxNorm = 1e9;
+  const std::vector<torch::Tensor> resnet18 = resnet18_parameters(device);
+  std::vector<torch::Tensor> resnet18_gradients;
+  for (const torch::Tensor& each : resnet18) resnet18_gradients.push_back(each.grad());
   Side sides[] = {
       {"buckets", [&] { buckets.step(); }},
       {"tensors", [&] { tensors.step(); }},
       {"torch", [&] { reference.step(); }},
       {"clip", [&] { clip_gradient_norm(tensors.gradients(), {.max_norm = kMaxNorm}); }},
-      {"torch_clip", [&] { torch::nn::utils::clip_grad_norm_(in_torch->parameters(), kMaxNorm); }}};
+      {"torch_clip", [&] { torch::nn::utils::clip_grad_norm_(in_torch->parameters(), kMaxNorm); }},
+      {"resnet18_clip", [&] { clip_gradient_norm(resnet18_gradients, {.max_norm = kMaxNorm}); }},
+      {"torch_resnet18_clip", [&] { torch::nn::utils::clip_grad_norm_(resnet18, kMaxNorm); }}};
   const auto finish = [&] {
     if (on_gpu) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
   };

@@ -85,6 +85,11 @@ def main():
         train = os.path.join(prefix, "bin/train")  # it must find LibTorch, if there is one
         if os.path.exists(train):
             subprocess.run([train, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=30)
+        check = os.path.join(prefix, "libexec/ddprun/ddprun-check")
+        job = subprocess.run([ddprun, "--standalone", "--nproc_per_node=1", check, "4096", "1"], capture_output=True, text=True,
+                             timeout=30, cwd=prefix, env={**os.environ, "DDPRUN_TEST_GPU": "shared"})
+        print(job.stdout + job.stderr)
+        ran = ran and "DDPRUN_TEST_GPU is set, and an installed program has no switches" in job.stdout
         module = subprocess.run([sys.executable, "-B", "-c", "import ddprun; ddprun.step(1)"], timeout=30,
                                 env={"PYTHONPATH": os.path.join(prefix, "share/ddprun/python")})
         return 0 if ran and module.returncode == 0 else 1

@@ -136,9 +136,15 @@ int FakeNccl::num_ids() const {
   return num_ids_;
 }
 
-int FakeNccl::num_float_averages() const {
+std::set<std::string> FakeNccl::without_nvls() const {
   Lock lock(mutex_);
-  return num_float_averages_;
+  return without_nvls_;
+}
+
+void FakeNccl::set_nodes(int ranks_per_node, bool network_reduces) {
+  Lock lock(mutex_);
+  ranks_per_node_ = ranks_per_node;
+  network_reduces_ = network_reduces;
 }
 
 int FakeNccl::num_running(int rank) const {
@@ -232,6 +238,9 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank,
     found->second = std::make_shared<Group>();
     found->second->size = size;
     found->second->joined.resize(static_cast<std::size_t>(size));
+    for (int each = 0; each < size; ++each) {
+      found->second->nodes.push_back(ranks_per_node_ == 0 ? 0 : each / ranks_per_node_);
+    }
   }
   Group& group = *found->second;
   if (group.size != size) return Result::kInvalidArgument;

@@ -47,6 +47,9 @@ class FakeNccl : public nccl::NcclApi {
   void set_has_mem_alloc(bool has);
   void set_has_init_rank_scalable(bool has);
   void set_config_version(int version) { config_version_ = version; }  // must come before any call
+  // The ranks' nodes: rank r is on node r / `ranks_per_node`. It must come before any call. At
+  // first all ranks are on one node. `network_reduces`: as a network with SHARP does.
+  void set_nodes(int ranks_per_node, bool network_reduces);
   NcclConfig config_of(int rank) const;  // the config of this rank's last communicator
 
   // The number of violations: two threads in one communicator, a freed communicator that is used,
@@ -62,8 +65,9 @@ class FakeNccl : public nccl::NcclApi {
   int num_aborts() const;
   int num_ids() const;              // calls of get_unique_id
   int num_running(int rank) const;  // operations that are on streams
-  // Averages of floats, which NCCL takes but makes an operator for.
-  int num_float_averages() const;
+  // Returns the operations so far for which NCCL can't use NVLS: "all_reduce average float32 on 2
+  // nodes", "broadcast of uint8 on 1 nodes". Sizes and hardware are not looked at.
+  std::set<std::string> without_nvls() const;
 
   // ---- NcclApi ----
   int version() override { return 22809; }
@@ -119,7 +123,7 @@ class FakeNccl : public nccl::NcclApi {
 
   nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank,
                     const NcclConfig& config);
-  void finish(Split& split);
+  void finish(const Group& parent, Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
   nccl::Result ask(const char* function, nccl::Comm comm, nccl::Stream stream, const Call& call);
   // Enqueues the calls as one task of the stream.
@@ -127,8 +131,9 @@ class FakeNccl : public nccl::NcclApi {
                       const std::vector<Call>& calls);
   nccl::Result enqueue(const char* function, nccl::Comm comm, nccl::Stream stream,
                        const std::vector<Call>& calls);
-  void begin(Rank& rank, const std::vector<Call>& calls);  // mutex_ held
-  void end(Rank& rank, const std::vector<Call>& calls);    // mutex_ held
+  void begin(Rank& rank, const std::vector<Call>& calls);         // mutex_ held
+  void end(Rank& rank, const std::vector<Call>& calls);           // mutex_ held
+  bool may_use_nvls(const Group& group, const Call& call) const;  // mutex_ held
   void run(Lock& lock, Rank& rank, const std::vector<Call>& calls);
   void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
   std::shared_ptr<Letter> post(Rank& rank, const Call& call);
@@ -159,8 +164,10 @@ class FakeNccl : public nccl::NcclApi {
   std::map<void*, std::size_t> buffers_;
   std::set<int> launching_;            // devices on which launches are ordered
   std::multiset<const void*> in_use_;  // memory of operations on streams that have not ended
+  std::set<std::string> without_nvls_;
+  int ranks_per_node_ = 0;  // 0: all
+  bool network_reduces_ = false;
   int num_ids_ = 0;
-  int num_float_averages_ = 0;
   int num_violations_ = 0;
   std::multiset<nccl::Comm> registered_;  // once for each registered buffer
   int num_aborts_ = 0;

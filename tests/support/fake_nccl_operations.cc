@@ -93,10 +93,38 @@ Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream,
 void FakeNccl::begin(Rank& rank, const std::vector<Call>& calls) {
   rank.num_running += static_cast<int>(calls.size());
   for (const Call& call : calls) {
-    if (call.op == ReduceOp::kAverage && is_float(call.dtype)) ++num_float_averages_;
+    if (!may_use_nvls(*rank.group, call)) {
+      without_nvls_.insert(concat(call.name(), " ", call.has_op() ? to_string(call.op) : "of", " ",
+                                  to_string(call.dtype), " on ", rank.group->num_nodes(),
+                                  " nodes"));
+    }
     for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
       in_use_.insert(memory);
     }
+  }
+}
+
+// As NCCL 2.28 decides it, in updateCollCostTable() and ncclNvlsSupported().
+bool FakeNccl::may_use_nvls(const Group& group, const Call& call) const {
+  const bool is_all_reduce = call.kind == Call::Kind::kAllReduce;
+  if (!is_all_reduce && call.kind != Call::Kind::kReduceScatter &&
+      call.kind != Call::Kind::kAllGather) {
+    return false;
+  }
+  // Between nodes an all-reduce has a tree of its own; the others need the network's help.
+  if (group.num_nodes() > 1 && !is_all_reduce && !network_reduces_) return false;
+  if (call.kind == Call::Kind::kAllGather) return true;
+  switch (call.dtype) {
+    case DType::kFloat32:
+    case DType::kFloat64:
+      return call.op == ReduceOp::kSum;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kInt32:
+    case DType::kInt64:
+      return call.op == ReduceOp::kSum || call.op == ReduceOp::kMin || call.op == ReduceOp::kMax;
+    default:
+      return false;
   }
 }
 

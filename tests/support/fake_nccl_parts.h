@@ -19,6 +19,16 @@ struct FakeNccl::Call {
   ReduceOp op = ReduceOp::kSum;
   int root_or_peer = 0;
 
+  const char* name() const {
+    constexpr const char* kNames[] = {"all_reduce",     "reduce", "broadcast", "all_gather",
+                                      "reduce_scatter", "send",   "recv"};
+    return kNames[static_cast<std::size_t>(kind)];
+  }
+
+  bool has_op() const {
+    return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
+  }
+
   bool matches(const Call& other) const {
     return kind == other.kind && count == other.count && dtype == other.dtype && op == other.op &&
            root_or_peer == other.root_or_peer;
@@ -59,11 +69,13 @@ struct FakeNccl::Group {
   int size = 0;
   int num_joined = 0;
   std::vector<bool> joined;
+  std::vector<int> nodes;  // by rank
   std::map<std::uint64_t, std::shared_ptr<Slot>> slots;
   std::map<std::uint64_t, std::shared_ptr<Split>> splits;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> mail;  // (from, to)
   nccl::Result error = nccl::Result::kSuccess;  // e.g. calls that don't match; every rank gets it
   bool complete() const { return num_joined == size; }
+  std::size_t num_nodes() const { return std::set<int>(nodes.begin(), nodes.end()).size(); }
 };
 
 struct FakeNccl::Rank {

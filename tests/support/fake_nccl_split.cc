@@ -22,7 +22,7 @@ Result FakeNccl::comm_split(Comm comm, int color, int key, Comm* made) {
   split->places[rank.rank] = {color, key};
   if (static_cast<int>(split->places.size()) == rank.group->size) {
     rank.group->splits.erase(rank.num_splits);
-    finish(*split);
+    finish(*rank.group, *split);
     changed_.notify_all();
   }
   if (!wait_for_others(lock, [&] { return split->done; })) return Result::kInternalError;
@@ -30,7 +30,7 @@ Result FakeNccl::comm_split(Comm comm, int color, int key, Comm* made) {
   return Result::kSuccess;
 }
 
-void FakeNccl::finish(Split& split) {
+void FakeNccl::finish(const Group& parent, Split& split) {
   std::vector<std::tuple<int, int, int>> order;  // color, key, rank in the parent
   for (const auto& [rank, place] : split.places) order.emplace_back(place.color, place.key, rank);
   std::sort(order.begin(), order.end());
@@ -40,6 +40,7 @@ void FakeNccl::finish(Split& split) {
     auto group = std::make_shared<Group>();
     group->size = group->num_joined = static_cast<int>(end - begin);
     for (std::size_t i = begin; i < end; ++i) {
+      group->nodes.push_back(parent.nodes.at(static_cast<std::size_t>(std::get<2>(order[i]))));
       split.places.at(std::get<2>(order[i])).made = make_comm(group, static_cast<int>(i - begin));
     }
     begin = end;

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -67,6 +68,7 @@ at::Tensor GradScaler::unscale_async(const std::vector<at::Tensor>& gradients) {
   }
   if (communicator_ && communicator_->size() > 1) {
     // Averaged gradients are the same on all ranks; others may differ.
+    const torch_adapter::KeptOnError kept(*communicator_, {found});
     communicator_->all_reduce(torch_adapter::view_of(found, "found_inf"), ReduceOp::kMax);
   }
   found_inf_ = at::maximum(found_inf_, found);

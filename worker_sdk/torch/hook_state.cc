@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -29,6 +30,7 @@ std::vector<NamedTensor> hook_tensors_to_save(CommHook& hook, Communicator& comm
     mean = mean.clone();
     TensorView view = tensor.view;
     view.data = mean.mutable_data_ptr();
+    const torch_adapter::KeptOnError kept(communicator, {mean});
     communicator.all_reduce(view, ReduceOp::kAverage);
   }
   return tensors;

@@ -16,6 +16,7 @@
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/gradient_buckets.h"
+#include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/optimizer_parts.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 #include "worker_sdk/torch/wrapped_model.h"
@@ -45,6 +46,7 @@ at::Tensor norm_over_ranks(const std::vector<at::Tensor>& tensors, double p,
     const at::Tensor all = at::stack(norms);
     sum[0].copy_(is_max ? at::nan_to_num(all, INFINITY, INFINITY).max() : all.pow(p).sum());
   }
+  const KeptOnError kept(communicator, {sum});
   communicator.all_reduce(view_of(sum, "a norm"), is_max ? ReduceOp::kMax : ReduceOp::kSum);
   const at::Tensor total = sum.squeeze(0);
   return is_max ? total : total.pow(1 / p);
@@ -214,6 +216,9 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
     // Counted before an update can throw.
     skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
   }
+  std::vector<at::Tensor> sent;
+  for (const Bucket& bucket : buckets_) sent.push_back(bucket.all);
+  const KeptOnError kept(ddp_.model_->communicator(), sent);
   // A bucket's new values are being sent while the next one is updated.
   std::vector<WorkPtr> works;
   for (Bucket& bucket : buckets_) {
@@ -290,8 +295,11 @@ void ShardedOptimizer::for_each_state(const std::function<void(const NamedState&
   for (const Bucket& bucket : buckets_) {
     for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
       const at::Tensor whole = at::empty_like(bucket.all);
-      ddp_.model_->communicator().all_gather(view_of(bucket.states[s], "state"),
-                                             view_of(whole, "state"));
+      {
+        const KeptOnError kept(ddp_.model_->communicator(), {bucket.states[s], whole});
+        ddp_.model_->communicator().all_gather(view_of(bucket.states[s], "state"),
+                                               view_of(whole, "state"));
+      }
       for (const std::size_t item : bucket.items) {
         const auto names = state_names(rules_[items_[item].group]);
         if (s >= names.size()) continue;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -45,6 +46,7 @@ at::Tensor dense_sum(const at::Tensor& parameter, const at::Tensor& gradient,
                      Communicator& communicator) {
   at::Tensor sum = at::zeros(parameter.sizes(), parameter.options().requires_grad(false));
   if (gradient.defined()) sum.add_(gradient);
+  const KeptOnError kept(communicator, {sum});
   communicator.all_reduce(view_of(sum, "a gradient"), ReduceOp::kSum);
   return sum;
 }

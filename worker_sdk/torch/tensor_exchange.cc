@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "worker_sdk/torch/kept_on_error.h"
 
 namespace ddprun::torch_adapter {
 namespace {
@@ -240,6 +241,9 @@ void TensorBroadcast::run(int root, Communicator& communicator) {
   if (communicator.size() == 1) return;
   const c10::NoGradGuard no_grad;
   if (!staging_.defined() || !fits()) lay_out();
+  std::vector<at::Tensor> sent = alone_;
+  sent.push_back(staging_);
+  const KeptOnError kept(communicator, sent);
   for (const at::Tensor& tensor : alone_) communicator.broadcast(bytes_of(tensor), root);
   if (kinds_.empty()) return;
   if (communicator.rank() == root) {
@@ -268,12 +272,14 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communi
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device) {
   const std::uint64_t my_size = bytes.size();
   const at::Tensor size = bytes_from(&my_size, sizeof my_size, device);
+  const KeptOnError size_kept(communicator, {size});
   communicator.broadcast(bytes_of(size), root);
   std::uint64_t root_size = 0;
   std::memcpy(&root_size, size.cpu().const_data_ptr(), sizeof root_size);
   if (root_size == 0) return bytes.clear();
   bytes.resize(root_size);
   const at::Tensor content = bytes_from(bytes.data(), bytes.size(), device);
+  const KeptOnError content_kept(communicator, {content});
   communicator.broadcast(bytes_of(content), root);
   std::memcpy(bytes.data(), content.cpu().const_data_ptr(), bytes.size());
 }
@@ -281,6 +287,7 @@ void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c
 at::Tensor reduced_bytes(const std::vector<std::uint8_t>& bytes, ReduceOp op,
                          Communicator& communicator, c10::Device device) {
   const at::Tensor all = bytes_from(bytes.data(), bytes.size(), device);
+  const KeptOnError kept(communicator, {all});
   communicator.all_reduce(bytes_of(all), op);
   return all;
 }
@@ -301,6 +308,7 @@ std::vector<std::uint8_t> gather_bytes(std::uint8_t mine, Communicator& communic
                                        c10::Device device) {
   const at::Tensor input = bytes_from(&mine, 1, device);
   const at::Tensor output = empty_bytes(communicator.size(), device);
+  const KeptOnError kept(communicator, {input, output});
   communicator.all_gather(bytes_of(input), bytes_of(output));
   const at::Tensor on_host = output.cpu();
   const auto* first = static_cast<const std::uint8_t*>(on_host.const_data_ptr());
@@ -314,6 +322,7 @@ std::vector<std::string> gather_texts(const std::string& text, std::size_t limit
   const at::Tensor mine = bytes_from(padded.data(), padded.size(), device);
   const at::Tensor all =
       empty_bytes(static_cast<std::int64_t>(limit_bytes) * communicator.size(), device);
+  const KeptOnError kept(communicator, {mine, all});
   communicator.all_gather(bytes_of(mine), bytes_of(all));
   const at::Tensor on_host = all.cpu();
   const char* first = static_cast<const char*>(on_host.const_data_ptr());

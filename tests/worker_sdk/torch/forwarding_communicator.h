@@ -58,6 +58,33 @@ class ForwardingCommunicator : public Communicator {
   Communicator& real_;
 };
 
+// Shows host memory as GPU memory to a communicator over NCCL's fake, for which it is the same. The
+// rank's device has the rank's number.
+class OnGpu : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    return ForwardingCommunicator::all_reduce(on_gpu(buffer), op, options);
+  }
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
+    return ForwardingCommunicator::broadcast(on_gpu(buffer), root, options);
+  }
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
+    return ForwardingCommunicator::all_gather(on_gpu(input), on_gpu(output), options);
+  }
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    return ForwardingCommunicator::reduce_scatter(on_gpu(input), on_gpu(output), op, options);
+  }
+
+ private:
+  TensorView on_gpu(TensorView view) const {
+    view.device = {Device::Kind::kCuda, rank()};
+    return view;
+  }
+};
+
 // Says that a CUDA graph is captured.
 class CapturesGraph final : public ForwardingCommunicator {
  public:

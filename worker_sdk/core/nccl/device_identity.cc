@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/device_identity.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cinttypes>
 #include <cstdio>
@@ -110,20 +112,15 @@ std::string ras_address(const std::string& run_id, const Endpoint& store) {
 }
 
 TestGpu test_gpu(const char* text) {
-#ifdef DDPRUN_HAS_TEST_GPU
-  constexpr bool kHasSwitches = true;
-#else
-  constexpr bool kHasSwitches = false;
-#endif
-  return read_test_gpu(text == nullptr ? "" : text, kHasSwitches);
+  if (text == nullptr || *text == '\0') return {};
+  return read_test_gpu(text, ::access((own_folder() + "/takes_test_gpu").c_str(), F_OK) == 0);
 }
 
 TestGpu read_test_gpu(std::string_view text, bool has_switches) {
   if (!text.empty() && !has_switches) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(env::kTestGpu) +
-                    " is set, and this build has no switches for tests: "
-                    "unset it");
+                    " is set, and an installed program has no switches for tests: unset it");
   }
   TestGpu found;
   std::istringstream keys{std::string(text)};

@@ -45,7 +45,8 @@ void check_code(CudaApi& cuda, int device, const std::string& whose, std::string
 std::string ras_address(const std::string& run_id, const Endpoint& store);
 
 // Switches for tests on a GPU, from DDPRUN_TEST_GPU: keys separated by commas, for example
-// "shared,watchdog_us=100". Only a build with tests or bench has them.
+// "shared,watchdog_us=100". Only programs in the folder of a build with tests or bench, or of a
+// pack, have them.
 struct TestGpu {
   // "shared": every rank takes device 0, and ranks of one GPU may use NCCL. NCCL before 2.30.3
   // wants a different NCCL_HOSTID for each of them.
@@ -55,10 +56,10 @@ struct TestGpu {
 };
 
 // Throws Error(kInvalidArgument) if a key is unknown or its number isn't above 0, and for any key
-// if the build has no switches. Null or empty: no switch.
+// if this program has no switches. Null or empty: no switch.
 TestGpu test_gpu(const char* text = std::getenv(env::kTestGpu));
 
-// The same for a build with and without switches. Pure.
+// The same for a program with and without switches. Pure.
 TestGpu read_test_gpu(std::string_view text, bool has_switches);
 
 }  // namespace ddprun::nccl

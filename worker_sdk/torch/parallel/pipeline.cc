@@ -19,6 +19,7 @@
 #include "common/error.h"
 #include "common/text.h"
 #include "worker_sdk/torch/current_stream.h"
+#include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -140,6 +141,7 @@ class SendLink {
   void send(const at::Tensor& tensor) {
     while (!pending_.empty() && pending_.front().work->is_completed()) finish_front();
     const at::Tensor dense = tensor.contiguous();
+    const KeptOnError kept(communicator_, {dense});
     pending_.push_back({communicator_.send(message_view(dense), options_.peer,
                                            {.async = true, .timeout = options_.timeout}),
                         dense});
@@ -516,6 +518,7 @@ class Pipeline::Impl {
     const auto as_sent = at::TensorOptions().dtype(at::kDouble).device(device_);
     loss = is_last() ? loss.to(as_sent) : at::empty({}, as_sent);
     if (activations_) {
+      const KeptOnError kept(*activations_, {loss});
       activations_->broadcast(message_view(loss), num_stages_ - 1, {.timeout = options_.timeout});
     }
     return loss;

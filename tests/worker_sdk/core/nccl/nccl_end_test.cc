@@ -6,9 +6,11 @@
 #include <barrier>
 #include <cstdlib>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/support/catch.h"
 #include "tests/support/log_lines.h"
@@ -142,6 +144,61 @@ TEST_CASE(
   rig.fake->forget_live_buffers();
 }
 
+// Rank 0 is in an operation that rank 1 never joins, and gives up. The abort hangs.
+std::unique_ptr<NcclCommunicator> failed_with(Rig& rig, const NcclOptions& options,
+                                              std::vector<unsigned char>& memory) {
+  auto comm = rig.join(options);
+  comm->barrier({});
+  if (options.rank == 1) return nullptr;
+  TensorView view{.data = memory.data(), .count = memory.size(), .dtype = DType::kUInt8};
+  view.device = Device{Device::Kind::kCuda, options.device};
+  rig.fake->hang_aborts();
+  comm->all_reduce(view, ReduceOp::kSum, {.async = true});
+  comm->abort("enough");
+  return comm;
+}
+
+TEST_CASE("NcclCommunicator: memory that it keeps goes when nothing writes to it any more") {
+  constexpr unsigned char kOwn = 1;
+  Rig rig;
+  rig.run(2, [&](const NcclOptions& options) {
+    unsigned char last_value = kOwn;
+    const auto note = [&](std::vector<unsigned char>* memory) {
+      last_value = memory->back();
+      delete memory;
+    };
+    std::shared_ptr<std::vector<unsigned char>> memory(
+        new std::vector<unsigned char>(1'000'000, kOwn), note);
+    auto comm = failed_with(rig, options, *memory);
+    if (!comm) return;
+    const std::weak_ptr<void> kept = memory;
+    comm->keep(std::move(memory));
+    expect(!kept.expired(), "it stays while the abort hangs");
+    rig.fake->release_aborts();
+    comm.reset();
+    expect(kept.expired(), "nothing keeps it any more");
+    expect(last_value != kOwn, "the aborted operation had written its rubbish before");
+  });
+}
+
+TEST_CASE("NcclCommunicator: memory that it keeps is never freed if the abort hangs") {
+  Rig rig;
+  rig.run(2, [&](NcclOptions options) {
+    options.abort_timeout = milliseconds(100);
+    options.on_hung_abort = [](std::string_view) {};
+    auto memory = std::make_shared<std::vector<unsigned char>>(1'000);
+    auto comm = failed_with(rig, options, *memory);
+    if (!comm) return;
+    const std::weak_ptr<void> kept = memory;
+    comm->keep(std::move(memory));
+    comm.reset();
+    expect(!kept.expired(), "the operation may still write there");
+  });
+  rig.fake->release_aborts();
+  while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
+  rig.fake_cuda->forget_live_objects();
+}
+
 TEST_CASE("NcclCommunicator: a healthy one is flushed and destroyed, not aborted") {
   Rig rig;
   rig.run_communicators(2, [&](NcclCommunicator& comm, Stream) { comm.barrier({}); });
@@ -252,7 +309,7 @@ TEST_CASE("NcclCommunicator: the process is gone in its time with a hung store a
     CallOptions call;
     call.timeout = milliseconds(50);
     try {
-      comm->all_reduce(array.view(), ReduceOp::kSum, call);
+      comm->all_reduce(array.view(), ReduceOp::kMax, call);
     } catch (const Error&) {
     }
     comm.reset();
@@ -372,7 +429,7 @@ TEST_CASE("NcclCommunicator: store and flight recorder hang: the abort is called
     DeviceArray array(rig, nullptr, options.device, DType::kFloat32, 4);
     CallOptions call;
     call.timeout = milliseconds(50);
-    error_of([&] { comm->all_reduce(array.view(), ReduceOp::kSum, call); });
+    error_of([&] { comm->all_reduce(array.view(), ReduceOp::kMax, call); });
     comm.reset();
     ::_exit(listener->was_called() && rig.fake->num_aborts() == 1 ? 3 : 4);
   });
@@ -399,7 +456,7 @@ TEST_CASE("NcclCommunicator: an abort that hangs had the time that the message s
     DeviceArray array(rig, nullptr, options.device, DType::kFloat32, 4);
     CallOptions call;
     call.timeout = milliseconds(50);
-    error_of([&] { comm->all_reduce(array.view(), ReduceOp::kSum, call); });
+    error_of([&] { comm->all_reduce(array.view(), ReduceOp::kMax, call); });
     comm.reset();
   });
   CHECK(status == 3);

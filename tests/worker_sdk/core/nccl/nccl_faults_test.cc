@@ -17,6 +17,7 @@
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 
 namespace ddprun::test {
@@ -193,7 +194,7 @@ TEST_CASE("NcclCommunicator: each call says how NCCL refused it") {
       array.write({1, 2, 3, 4});
       rig.fake->fail_next(0, one.function, one.result);
       const Error error = error_of([&] {
-        if (one.function[0] == 'a') comm.all_reduce(array.view(), ReduceOp::kSum, {});
+        if (one.function[0] == 'a') comm.all_reduce(array.view(), ReduceOp::kMax, {});
         comm.broadcast(array.view(), 0, {});
       });
       expect(error.code() == one.code, error.what());
@@ -204,6 +205,38 @@ TEST_CASE("NcclCommunicator: each call says how NCCL refused it") {
     });
     CHECK(rig.fake->num_aborts() == 1);
   }
+}
+
+TEST_CASE("NcclCommunicator: a sum or average over one rank is done at once, without NCCL") {
+  Rig rig;
+  const auto progress = std::make_shared<WorkerProgress>();
+  const auto counted = [&](NcclOptions& options) { options.progress = progress; };
+  rig.run_with(1, counted, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, 0, DType::kFloat32, 4),
+        other(rig, stream, 0, DType::kFloat32, 4);
+    array.write({1, 2, 3, 4});
+    rig.fake->fail_next(0, "all_reduce", Result::kSystemError);
+    rig.fake_cuda->fail("event_record", 700);
+    comm.all_reduce(array.view(), ReduceOp::kSum);
+    const auto work = comm.all_reduce(array.view(), ReduceOp::kAverage, {.async = true});
+    expect(work->is_completed(), "nothing is under way");
+    work->wait();
+    rig.fake_cuda->succeed_again("event_record");
+    comm.reduce_scatter(array.view(), other.view(), ReduceOp::kSum);
+    expect(other.read() == std::vector<double>({1, 2, 3, 4}), "to other memory it is a copy");
+    expect(array.read() == other.read(), "in place nothing changes");
+    const Error refused = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kMax); });
+    expect(contains(refused.what(), "details from the fake"), "NCCL had not been asked before");
+    const Error again = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum); });
+    expect(again.what() == std::string(refused.what()), "a failure is still thrown");
+  });
+  const auto entries = progress->recorder().entries();
+  REQUIRE(entries.size() == 4);
+  CHECK(entries[0].state == OperationState::kCompleted);
+  CHECK(entries[1].facts.sequence == 2);
+  CHECK(entries[1].facts.op == static_cast<std::uint8_t>(ReduceOp::kAverage));
+  CHECK(progress->page().collectives_begun == 4);
+  CHECK(progress->page().collectives_done == 4);
 }
 
 TEST_CASE("NcclCommunicator: ranks whose calls don't match fail instead of waiting for ever") {
@@ -226,7 +259,7 @@ TEST_CASE("NcclCommunicator: CUDA's failures around an operation are named") {
       DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
       array.write({1, 2, 3, 4});
       rig.fake_cuda->fail(function, 700);
-      const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, {}); });
+      const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kMax, {}); });
       expect(error.code() == ErrorCode::kSystem, error.what());
       expect(contains(error.what(), "fake CUDA error 700"), error.what());
       rig.fake_cuda->succeed_again(function);
@@ -248,10 +281,10 @@ TEST_CASE("NcclCommunicator: an operation that can't be ordered is refused by th
       array.write({1, 2, 3, 4});
       rig.fake_cuda->fail(one.function, 700, one.num_good_calls);
       const CallOptions async{.async = true};
-      const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, async); });
+      const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kMax, async); });
       rig.fake_cuda->succeed_again(one.function);
       expect(error.code() == ErrorCode::kSystem, error.what());
-      expect(contains(error.what(), "operation 1, all_reduce of 4 float32 sum: fake CUDA error"),
+      expect(contains(error.what(), "operation 1, all_reduce of 4 float32 max: fake CUDA error"),
              error.what());
     });
     CHECK(rig.fake->num_aborts() == 1);
@@ -281,7 +314,7 @@ TEST_CASE("NcclCommunicator: a work that was done before an abort stays done") {
     DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
     const CallOptions async{.async = true};
-    const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
+    const auto work = comm.all_reduce(array.view(), ReduceOp::kMax, async);
     work->wait();
     comm.abort("enough");
     work->wait();
@@ -431,7 +464,7 @@ TEST_CASE("NcclCommunicator: a device that can't be selected in wait() ends the 
     DeviceArray array(rig, stream, 0, DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
     const CallOptions async{.async = true};
-    const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
+    const auto work = comm.all_reduce(array.view(), ReduceOp::kMax, async);
     rig.fake_cuda->fail("get_device", 101);
     const Error error = error_of([&] { work->wait(); });
     rig.fake_cuda->succeed_again("get_device");
@@ -492,27 +525,27 @@ TEST_CASE(
     const auto comm = rig.join(options);
     DeviceArray array(rig, static_cast<Stream>(stream), 0, DType::kFloat32, 2);
     array.write({1, 2});
-    const auto sum = [&] {
-      return comm->all_reduce(array.view(), ReduceOp::kSum, within(milliseconds(60'000), true));
+    const auto largest = [&] {
+      return comm->all_reduce(array.view(), ReduceOp::kMax, within(milliseconds(60'000), true));
     };
     const auto expect_refused = [](const Error& error, const char* why) {
       expect(error.code() == ErrorCode::kInvalidArgument, error.what());
       expect(contains(error.what(), why), error.what());
     };
-    const auto before = sum();
+    const auto before = largest();
     rig.fake_cuda->begin_capture(static_cast<Stream>(stream));
     expect_refused(error_of([&] { before->wait(); }), "began before the CUDA graph");
-    const auto captured = sum();
+    const auto captured = largest();
     captured->wait();
     current = other;
-    expect_refused(error_of(sum), "is captured on another stream");
+    expect_refused(error_of(largest), "is captured on another stream");
     current = stream;
     expect(rig.fake_cuda->end_capture().has_value(), "nothing broke the capture");
     captured->wait();  // a captured operation has nothing to wait for
     before->wait();
-    sum()->wait();  // reuses the events of the capture
+    largest()->wait();  // reuses the events of the capture
     comm->barrier({});
-    expect(array.read() == std::vector<double>({1, 2}), "the sum of one rank");
+    expect(array.read() == std::vector<double>({1, 2}), "the maximum of one rank");
     rig.cuda->stream_destroy(other);
   });
 }
@@ -530,7 +563,7 @@ TEST_CASE("NcclCommunicator: an abort that waits for a CUDA graph is left behind
     DeviceArray array(rig, stream, 0, DType::kFloat32, 2);
     array.write({1, 2});
     rig.fake_cuda->begin_capture(stream);
-    comm.all_reduce(array.view(), ReduceOp::kSum, {});
+    comm.all_reduce(array.view(), ReduceOp::kMax, {});
     graph = rig.fake_cuda->end_capture();
     comm.abort("enough");
   });

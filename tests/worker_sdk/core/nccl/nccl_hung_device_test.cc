@@ -136,7 +136,7 @@ TEST_CASE(
     });
     CallOptions call;
     call.timeout = milliseconds(50);
-    const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kSum, call); });
+    const Error error = error_of([&] { comm.all_reduce(array.view(), ReduceOp::kMax, call); });
     release.join();
     expect(error.code() == ErrorCode::kTimeout, error.what());
     expect(rig.fake->num_aborts() == 1, "aborted");

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <future>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,13 +35,13 @@ TEST_CASE("version_text: NCCL's number in its own words") {
   CHECK(nccl::version_text(21800) == "2.18.0");
 }
 
-TEST_CASE("read_test_gpu: a build without switches refuses them in one line") {
+TEST_CASE("read_test_gpu: a program without switches refuses them in one line") {
   CHECK(nccl::read_test_gpu("shared", true).shared);
   CHECK_FALSE(nccl::read_test_gpu("", false).shared);
   const Error error = error_of([] { nccl::read_test_gpu("shared", false); });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(std::string(error.what()) ==
-        "DDPRUN_TEST_GPU is set, and this build has no switches for tests: unset it");
+        "DDPRUN_TEST_GPU is set, and an installed program has no switches for tests: unset it");
 }
 
 TEST_CASE("device_identity: an error shows what CUDA was told to show") {
@@ -196,6 +197,26 @@ TEST_CASE("FakeCuda: a captured graph runs in replay alone, with the streams tha
   // A query of a captured event breaks the graph.
   CHECK(cuda.event_query(done) != nccl::kCudaSuccess);
   CHECK_FALSE(cuda.end_capture());
+}
+
+TEST_CASE("FakeNccl: it tells which operations NVLS can't do between two nodes") {
+  const bool network_reduces = GENERATE(false, true);
+  Rig rig;
+  rig.fake->set_nodes(1, network_reduces);
+  rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray all(rig, stream, device_of(comm, rig), DType::kFloat32, 4);
+    DeviceArray half(rig, stream, device_of(comm, rig), DType::kFloat32, 2);
+    for (const auto op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+      comm.all_reduce(all.view(), op);
+    }
+    comm.reduce_scatter(all.view(), half.view(), ReduceOp::kSum);
+    comm.broadcast(all.view(), 0);
+  });
+  std::set<std::string> expected{"all_reduce average float32 on 2 nodes",
+                                 "all_reduce max float32 on 2 nodes",
+                                 "broadcast of float32 on 2 nodes"};
+  if (!network_reduces) expected.insert("reduce_scatter sum float32 on 2 nodes");
+  CHECK(rig.fake->without_nvls() == expected);
 }
 
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
