@@ -246,6 +246,8 @@ Notice decode(const std::string& text) {
 constexpr char kResult = 'R', kError = 'E';
 constexpr char kFirstCode = '0';
 constexpr std::size_t kMostErrorBytes = 1024;
+constexpr char kAllCall[] =
+    "a checkpoint was saved or loaded: all ranks call its save() and load()";
 
 std::string encode_error(ErrorCode code, const std::string& what) {
   return concat(kError, static_cast<char>(kFirstCode + static_cast<int>(code)), what);
@@ -355,7 +357,9 @@ class Checkpoint::Impl {
   std::string on_rank_zero(const std::function<std::string()>& act) {
     std::string outcome;
     if (communicator_.rank() == 0) outcome = outcome_of(act);
-    if (communicator_.size() > 1) broadcast_bytes(outcome, 0, communicator_, device_);
+    if (communicator_.size() > 1) {
+      say_what_for(kAllCall, [&] { broadcast_bytes(outcome, 0, communicator_, device_); });
+    }
     return result_of(outcome);
   }
 
@@ -374,7 +378,10 @@ class Checkpoint::Impl {
       return std::string();
     });
     std::vector<std::string> all{mine};
-    if (communicator_.size() > 1) all = gather_texts(mine, kMostErrorBytes, communicator_, device_);
+    if (communicator_.size() > 1) {
+      say_what_for(kAllCall,
+                   [&] { all = gather_texts(mine, kMostErrorBytes, communicator_, device_); });
+    }
     for (const std::string& each : all) result_of(each);
   }
 

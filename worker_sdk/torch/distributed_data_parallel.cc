@@ -21,18 +21,12 @@ using namespace torch_adapter;
 
 namespace {
 
-// Adds to the communicator's errors, which name only the operation, what it was for.
 template <typename Send>
-void say_what_for(const char* what, const Send& send) {
-  try {
-    send();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kProtocol && error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(),
-                concat(error.what(), "; here DistributedDataParallel sent ", what,
-                       ": all ranks go forward through it equally often; one that evaluates "
-                       "alone calls module()"));
-  }
+void send_before_forward(const char* what, const Send& send) {
+  say_what_for(concat("DistributedDataParallel sent ", what,
+                      " before a forward: all ranks go forward through it equally often; one that "
+                      "evaluates alone calls module()"),
+               send);
 }
 
 // Agrees on what all ranks do next. Throws if a rank has run out of inputs and JoinOptions makes
@@ -53,8 +47,8 @@ JoinRound meet(JoinCall call, const JoinOptions& options, const WrappedModel& mo
 std::vector<std::size_t> rank_zeros_arrival(const std::vector<std::size_t>& mine,
                                             const WrappedModel& model) {
   std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof mine[0]);
-  say_what_for("the order of the buckets before a forward",
-               [&] { broadcast_bytes(bytes, 0, model.communicator(), model.device()); });
+  send_before_forward("the order of the buckets",
+                      [&] { broadcast_bytes(bytes, 0, model.communicator(), model.device()); });
   std::vector<std::size_t> arrival(mine.size());
   std::memcpy(arrival.data(), bytes.data(), bytes.size());
   return arrival;
@@ -133,7 +127,7 @@ void DdpBase::go_forward(bool averages, int buffers_from) {
     buckets_->rebuild(rank_zeros_arrival(reducer.first_arrival(), *model_));
   }
   if (model_->options().broadcast_buffers && sends_buffers_) {
-    say_what_for("rank 0's buffers before a forward", [&] { model_->send_buffers(buffers_from); });
+    send_before_forward("rank 0's buffers", [&] { model_->send_buffers(buffers_from); });
   }
   // As in PyTorch, buffers may differ after a local step until the next averaged one has run.
   sends_buffers_ = averages;

@@ -47,7 +47,9 @@ at::Tensor norm_over_ranks(const std::vector<at::Tensor>& tensors, double p,
     sum[0].copy_(is_max ? at::nan_to_num(all, INFINITY, INFINITY).max() : all.pow(p).sum());
   }
   const KeptOnError kept(communicator, {sum});
-  communicator.all_reduce(view_of(sum, "a norm"), is_max ? ReduceOp::kMax : ReduceOp::kSum);
+  say_what_for("ranks add up their shards' norm: all ranks clip", [&] {
+    communicator.all_reduce(view_of(sum, "a norm"), is_max ? ReduceOp::kMax : ReduceOp::kSum);
+  });
   const at::Tensor total = sum.squeeze(0);
   return is_max ? total : total.pow(1 / p);
 }

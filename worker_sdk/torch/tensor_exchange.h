@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "common/error.h"
+#include "common/text.h"
 #include "worker_sdk/core/communicator.h"
 
 namespace ddprun::torch_adapter {
@@ -86,5 +88,17 @@ std::vector<std::uint8_t> gather_bytes(std::uint8_t mine, Communicator& communic
 // Returns each rank's `text`, cut to `limit_bytes`, by rank.
 std::vector<std::string> gather_texts(const std::string& text, std::size_t limit_bytes,
                                       Communicator& communicator, c10::Device device);
+
+// Makes the collective `call`. If ranks made different calls, or none, the communicator's error
+// names only the operation: "; here " and `what` are added.
+template <typename Call>
+void say_what_for(const std::string& what, const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kProtocol && error.code() != ErrorCode::kTimeout) throw;
+    throw Error(error.code(), concat(error.what(), "; here ", what));
+  }
+}
 
 }  // namespace ddprun::torch_adapter

@@ -56,6 +56,9 @@ class CheckpointTest(ranks.RanksTest):
     def test_a_state_that_could_not_be_loaded_again_is_refused_before_it_is_written(self):
         self.run_mode("unsavable", 2)
 
+    def test_a_rank_that_loads_alone_hears_that_all_do(self):
+        self.run_mode("alone", 2)
+
     def test_every_rank_writes_a_shard_and_any_number_of_ranks_reads_them(self):
         directory = self.scratch()
         for world in (1, 4):

@@ -164,6 +164,19 @@ void run_error(Communicator& communicator, const std::string& directory) {
 
 // A file that can't be read again would end the training, once older files are removed. Every rank
 // gets the reason at once, and the checkpoint before is still there.
+// A rank that loads alone hears that all ranks do.
+void run_alone(Communicator& communicator, const std::string& directory) {
+  const auto pair = communicator.split({0, 1}, {.name = "pair"});
+  Checkpoint checkpoint({.directory = directory}, *pair, c10::kCPU);
+  if (communicator.rank() == 0) {
+    expect_contains(
+        error_of([&] { checkpoint.load(make_tensors(0)); }, ErrorCode::kProtocol),
+        "; here a checkpoint was saved or loaded: all ranks call its save() and load()");
+  } else {
+    error_of([&] { pair->barrier(); }, ErrorCode::kProtocol);
+  }
+}
+
 void run_unsavable(Communicator& communicator, const std::string& directory) {
   for (const bool sharded : {false, true}) {
     const std::string path = directory + (sharded ? "/sharded" : "/plain");
@@ -324,6 +337,8 @@ int program(int argc, char** argv) {
       run_refused(communicator, directory);
     } else if (mode == "error") {
       run_error(communicator, directory);
+    } else if (mode == "alone") {
+      run_alone(communicator, directory);
     } else if (mode == "unsavable") {
       run_unsavable(communicator, directory);
     } else if (mode == "sharded") {
