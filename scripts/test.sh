@@ -254,6 +254,7 @@ part_fuzz() {
 }
 part_tidy() {
   local status=0
+  await_wheels tidy || return 1
   await tidy || status=1
   cat build/test-tidy.log
   return $status
