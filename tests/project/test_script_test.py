@@ -43,6 +43,19 @@ class TestScriptTest(unittest.TestCase):
         self.assertEqual(self.set_up_for("--only", "checks"), "setup.sh checks")
         self.assertEqual(self.set_up_for("--skip=release"), "setup.sh checks")
 
+    def test_the_checks_run_each_check_of_the_tree_and_its_own_test_first(self):
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=checks"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wanted = ["format.sh --check"]
+        for name in (name for name in os.listdir(os.path.join(SOURCE, "scripts")) if name.startswith("check_")):
+            with open(os.path.join(SOURCE, "scripts", name), encoding="utf-8") as f:
+                own_test = [f"{name} --self-test"] if "--self-test" in f.read() else []
+            wanted += [*own_test, f"{name} {'tests/allowed_skips.txt' if name == 'check_skips.py' else ''}"]
+        said = done.stdout.split("=== checks\n")[1].split("===")[0].splitlines()
+        self.assertEqual(sorted(said), sorted(wanted))
+        for self_test in (line for line in wanted if line.endswith("--self-test")):
+            self.assertTrue(said[said.index(self_test) + 1].startswith(self_test.split()[0]), said)
+
     def test_other_parts_need_all_and_the_wheels_come_beside_the_build(self):
         status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
         self.assertEqual((status, output.splitlines()[0]), (0, "setup.sh full --no-torch"), output)
