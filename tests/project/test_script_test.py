@@ -206,7 +206,7 @@ cp "$0" "$folder/bin/python"
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("\nsoak \n", done.stdout)
         self.assertIn("wheel_check \ndebian_packages --check\nimage_check \nrelease_check \ntorch_versions \n", done.stdout)
-        said = (r"\ntest: soak +\d+ core-seconds, +\d+ s\ntest: packages +\d+ core-seconds, +\d+ s\n"
+        said = (r"\ntest: soak +\d+ core-seconds of 28800, +\d+ s\ntest: packages +\d+ core-seconds of 28800, +\d+ s\n"
                 r"test: packages: image_check.sh failed\ntest: FAILED: packages; passed: soak \d+s")
         self.assertRegex(done.stdout, said)
         done = subprocess.run([*run, "--ci"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -223,6 +223,7 @@ cp "$0" "$folder/bin/python"
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "STATUS": str(status)})
             self.assertEqual(done.returncode, status, done.stdout)
             self.assertRegex(done.stdout, rf"\n{re.escape(root)}/build/clone: ctest .* -LE nightly\|torch, by day\n")
+            self.assertRegex(done.stdout, r"\ntest: clone +\d+ core-seconds of  2600, +\d+ s\n")
 
     def test_clang_tidy_reads_libtorchs_users_too_and_each_night_all_sources(self):
         path = os.path.join(self.scripts, "tidy.py")
@@ -326,11 +327,15 @@ cp '{self.scripts}/first' "$(results "$@")"; exit 8""")
 
     def test_a_part_over_its_budget_of_core_seconds_fails(self):
         spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"
-        os.environ["DDPRUN_TEST_BUDGET"] = "0"
-        self.addCleanup(os.environ.pop, "DDPRUN_TEST_BUDGET")
-        status, output = self.run_asan(ctest=spin)
-        self.assertEqual(status, 1, output)
-        self.assertRegex(output, r"test: asan: [1-9]\d* core-seconds, over its budget of 0\n")
+        with open(os.path.join(self.scripts, "soak.sh"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\n{spin}\n")
+        tools = self.with_tools(cmake="exit 0", ctest=spin)
+        for part, level in (("asan", "--ci"), ("soak", "--nightly")):
+            with self.subTest(part):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), level, "--only", part], text=True, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "DDPRUN_TEST_BUDGET": "0"})
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertRegex(done.stdout, rf"test: {part}: [1-9]\d* core-seconds, over its budget of 0\n")
 
     def test_a_build_behind_the_tests_ends_with_the_script(self):
         began = os.path.join(self.scripts, "began")
