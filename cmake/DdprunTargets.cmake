@@ -282,8 +282,10 @@ set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
 #             [NIGHTLY_THREADS] [OPTIMIZED] [RUN_SERIAL])
-# COST: about how many seconds the test takes, so that ctest starts the longest first. THREADS: the code under
-# test has several threads; ThreadSanitizer runs only these tests (target thread_tests). NIGHTLY_THREADS: the
+# COST: about how many seconds the test takes, so that ctest starts the longest first. A cost for every test would
+# save 10 s of 332 without a level and nothing in CI. One entry for each class of a script would save no more. No test
+# needs a RESOURCE_LOCK: speeds are measured in turn and compared, so that load counts for both. THREADS: the code
+# under test has several threads; ThreadSanitizer runs only these tests (target thread_tests). NIGHTLY_THREADS: the
 # same, with DDPRUN_NIGHTLY only. LOGIC: the test shows as much under sanitizers (crowd_test.cc with fewer jobs), and
 # isn't skipped there (scripts/check_skips.py). So CI runs it only under AddressSanitizer (off with
 # DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: the test's own code is optimised, too.

@@ -45,13 +45,11 @@ step_tsan() { await_nccl && build tsan thread_tests -DDDPRUN_NIGHTLY=$nightly; }
 # scripts/soak.sh uses another seed each time.
 step_fuzz() { scripts/fuzz.sh 5 1; }
 step_tidy() {
-  local all=() torch=OFF
-  if [ $nightly = ON ]; then
-    all=(--all --alone) torch=ON
-    await_wheels || return
-  fi
-  cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=$torch \
-    -DDDPRUN_BUILD_ONCE=OFF -DDDPRUN_WERROR=OFF -DDDPRUN_FIND_WHEELS=ON >/dev/null && scripts/tidy.py "${all[@]}"
+  local all=()
+  [ $nightly = OFF ] || all=(--all --alone)
+  await_wheels &&
+    cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=ON \
+      -DDDPRUN_BUILD_ONCE=OFF -DDDPRUN_WERROR=OFF -DDDPRUN_FIND_WHEELS=ON >/dev/null && scripts/tidy.py "${all[@]}"
 }
 
 echo $$

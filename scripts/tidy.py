@@ -9,7 +9,8 @@ the sources that differ from the main branch or, on the main branch, from 20 com
 the source of the same name, else as one that includes it. --all checks every source, and so does a clone without the
 commit before the change. The sources of a target are read as one file, because their headers take most of the time.
 --alone reads each by itself, which shows a missing include. Sources of a target with LibTorch are always read as one,
-because each takes a minute.
+because each takes a minute. A changed source that no target has is read like one beside it. A changed file that can't
+be read fails.
 """
 import argparse
 import collections
@@ -54,6 +55,15 @@ def includers(ours):
                     todo.append(header)
                 by[header].add(path)
     return by
+
+
+def add_changed(changed, commands):
+    """Adds the changed sources that no target has, each with the command of a source of its folder."""
+    for path in sorted(changed):
+        beside = min((each for each in commands if os.path.dirname(each) == os.path.dirname(path)), default=None)
+        if beside and path not in commands and path.endswith(".cc") and os.path.exists(os.path.join(ROOT, path)):
+            old, file = commands[beside]["file"], os.path.join(ROOT, path)
+            commands[path] = {**commands[beside], "file": file, "command": commands[beside]["command"].replace(old, file)}
 
 
 def source_of(header, ours, by):
@@ -106,15 +116,17 @@ def main():
             commands = {os.path.relpath(entry["file"], ROOT): entry for entry in json.load(f)}
     except FileNotFoundError:
         sys.exit(f"tidy: no compile_commands.json in {args.build}: configure it first")
-    ours = {path for path in commands if path.startswith(TOPS)}
     changed = set(args.sources) or (None if args.all else changed_files())
-    wanted = ours
+    add_changed(changed or (), commands)
+    ours = {path for path in commands if path.startswith(TOPS)}
+    wanted, unread = ours, []
     if changed is not None:
         by = includers(ours)
         read = {path: source_of(path, ours, by) if path.endswith(".h") else path for path in changed
                 if path.startswith(TOPS) and path.endswith((".h", ".cc")) and os.path.exists(os.path.join(ROOT, path))}
         wanted = ours & set(read.values())
-        for path in sorted(path for path in read if read[path] not in ours):
+        unread = sorted(path for path in read if read[path] not in ours)
+        for path in unread:
             print(f"tidy: not in this build: {path}")
     elif not args.all:
         print("tidy: this clone doesn't have the commit before the change, so all sources are read")
@@ -140,7 +152,7 @@ def main():
                 bad += 1
                 print(text, flush=True)
     print(f"tidy: {len(wanted)} of {len(ours)} sources in {len(runs)} runs, {bad} with findings")
-    return 1 if bad else 0
+    return 1 if bad or unread else 0
 
 
 if __name__ == "__main__":

@@ -92,6 +92,21 @@ class Guards(unittest.TestCase):
         self.assertRegex(said, r"common/only\.h:6:\d+: error: 'text' used after it was moved")
         self.assertIn("tidy: 1 of 2 sources in 1 runs, 1 with findings", said)
 
+    def test_a_changed_source_that_no_target_has_is_read_like_one_beside_it(self):
+        self.write("common/stub.cc", USED_AFTER_MOVE)
+        status, said = self.run_script("scripts/tidy.py")
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, r"common/stub\.cc:6:\d+: error: 'text' used after it was moved")
+        self.assertIn("tidy: 1 of 3 sources in 1 runs, 1 with findings", said)
+
+    def test_a_changed_file_that_clang_tidy_cannot_read_fails(self):
+        for path in ("worker_sdk/torch/model.cc", "common/unused.h"):
+            with self.subTest(path):
+                self.write(path, GOOD)
+                status, said = self.run_script("scripts/tidy.py")
+                self.assertEqual((status, said), (1, f"tidy: not in this build: {path}\ntidy: 0 of 2 sources in 0 runs, 0 with findings\n"))
+                os.remove(os.path.join(self.root, path))
+
     def test_a_clone_without_the_commit_before_the_change_has_all_sources_read(self):
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=self.root, check=True, capture_output=True, text=True).stdout
         self.write(".git/shallow", head)  # as a clone of depth 1 has it

@@ -43,6 +43,19 @@ class TestScriptTest(unittest.TestCase):
         self.assertEqual(self.set_up_for("--only", "checks"), "setup.sh checks")
         self.assertEqual(self.set_up_for("--skip=release"), "setup.sh checks")
 
+    def test_the_checks_run_each_check_of_the_tree_and_its_own_test_first(self):
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=checks"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wanted = ["format.sh --check"]
+        for name in (name for name in os.listdir(os.path.join(SOURCE, "scripts")) if name.startswith("check_")):
+            with open(os.path.join(SOURCE, "scripts", name), encoding="utf-8") as f:
+                own_test = [f"{name} --self-test"] if "--self-test" in f.read() else []
+            wanted += [*own_test, f"{name} {'tests/allowed_skips.txt' if name == 'check_skips.py' else ''}"]
+        said = done.stdout.split("=== checks\n")[1].split("===")[0].splitlines()
+        self.assertEqual(sorted(said), sorted(wanted))
+        for self_test in (line for line in wanted if line.endswith("--self-test")):
+            self.assertTrue(said[said.index(self_test) + 1].startswith(self_test.split()[0]), said)
+
     def test_other_parts_need_all_and_the_wheels_come_beside_the_build(self):
         status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
         self.assertEqual((status, output.splitlines()[0]), (0, "setup.sh full --no-torch"), output)
@@ -52,10 +65,12 @@ class TestScriptTest(unittest.TestCase):
     def test_wheels_that_cannot_be_fetched_fail_the_parts_that_need_them(self):
         with open(os.path.join(self.scripts, "setup.sh"), "w") as f:
             f.write('#!/bin/sh\ncase "$*" in *--no-torch*) exit 0 ;; esac; echo "no network"; exit 1\n')
-        status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
-        self.assertEqual(status, 1, output)
-        self.assertIn("\nno network\n", output)
-        self.assertIn("test: asan: the wheels could not be installed\ntest: FAILED: asan;", output)
+        for part in ("asan", "tidy"):
+            done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only", part], text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("\nno network\n", done.stdout)
+            self.assertIn(f"test: {part}: the wheels could not be installed\ntest: FAILED: {part};", done.stdout)
 
     def in_a_new_clone(self, accuracy, ddprund):
         """Runs the demo part with a fake demo, which trains to `accuracy` and leaves the program `ddprund`."""
@@ -191,7 +206,7 @@ cp "$0" "$folder/bin/python"
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("\nsoak \n", done.stdout)
         self.assertIn("wheel_check \ndebian_packages --check\nimage_check \nrelease_check \ntorch_versions \n", done.stdout)
-        said = (r"\ntest: soak +\d+ core-seconds, +\d+ s\ntest: packages +\d+ core-seconds, +\d+ s\n"
+        said = (r"\ntest: soak +\d+ core-seconds of 28800, +\d+ s\ntest: packages +\d+ core-seconds of 28800, +\d+ s\n"
                 r"test: packages: image_check.sh failed\ntest: FAILED: packages; passed: soak \d+s")
         self.assertRegex(done.stdout, said)
         done = subprocess.run([*run, "--ci"], text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -208,17 +223,18 @@ cp "$0" "$folder/bin/python"
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "STATUS": str(status)})
             self.assertEqual(done.returncode, status, done.stdout)
             self.assertRegex(done.stdout, rf"\n{re.escape(root)}/build/clone: ctest .* -LE nightly\|torch, by day\n")
+            self.assertRegex(done.stdout, r"\ntest: clone +\d+ core-seconds of  2600, +\d+ s\n")
 
-    def test_each_night_clang_tidy_reads_all_sources_those_with_libtorch_too(self):
+    def test_clang_tidy_reads_libtorchs_users_too_and_each_night_all_sources(self):
         path = os.path.join(self.scripts, "tidy.py")
         with open(path, "w", encoding="utf-8") as f:
             f.write('#!/bin/sh\necho "tidy.py $*"\n')
         os.chmod(path, 0o755)
         tools = self.with_tools(cmake='echo "$*" >&2')
-        for level, torch, arguments in (("--ci", "OFF", ""), ("--nightly", "ON", "--all --alone")):
+        for level, arguments in (("--ci", ""), ("--nightly", "--all --alone")):
             done = subprocess.run([os.path.join(self.scripts, "test.sh"), level, "--only=tidy"], text=True, timeout=120,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
-            self.assertRegex(done.stdout, rf"-DDDPRUN_WITH_TORCH={torch} .*\ntidy\.py {arguments}\n")
+            self.assertRegex(done.stdout, rf"-DDDPRUN_WITH_TORCH=ON .*\ntidy\.py {arguments}\n")
 
     def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
         tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
@@ -311,11 +327,15 @@ cp '{self.scripts}/first' "$(results "$@")"; exit 8""")
 
     def test_a_part_over_its_budget_of_core_seconds_fails(self):
         spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"
-        os.environ["DDPRUN_TEST_BUDGET"] = "0"
-        self.addCleanup(os.environ.pop, "DDPRUN_TEST_BUDGET")
-        status, output = self.run_asan(ctest=spin)
-        self.assertEqual(status, 1, output)
-        self.assertRegex(output, r"test: asan: [1-9]\d* core-seconds, over its budget of 0\n")
+        with open(os.path.join(self.scripts, "soak.sh"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\n{spin}\n")
+        tools = self.with_tools(cmake="exit 0", ctest=spin)
+        for part, level in (("asan", "--ci"), ("soak", "--nightly")):
+            with self.subTest(part):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), level, "--only", part], text=True, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**tools, "DDPRUN_TEST_BUDGET": "0"})
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertRegex(done.stdout, rf"test: {part}: [1-9]\d* core-seconds, over its budget of 0\n")
 
     def test_a_build_behind_the_tests_ends_with_the_script(self):
         began = os.path.join(self.scripts, "began")

@@ -3,10 +3,8 @@
 """Tests 2 × 2 ranks of the host communicator on two hosts: network namespaces without a shared /dev/shm."""
 import os
 import random
-import statistics
 import subprocess
 import sys
-import time
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../../../.."))
@@ -53,22 +51,16 @@ class TwoHostsTest(unittest.TestCase):
                 self.assertTrue(outputs[0].startswith("ok "), outputs)
                 self.assertEqual(set(outputs), {outputs[0]})  # the outputs of all ranks in both runs are equal
 
-    def test_a_rank_killed_on_one_host_is_named_on_both_within_a_second(self):
+    def test_a_rank_killed_on_one_host_is_named_on_both_before_an_operation_times_out(self):
         with netns.Hosts(2) as hosts:
-            seconds = []
             for victim in [0, 3, *random.Random(5).choices(range(4), k=4)]:
                 with Ranks(hosts, "forever", [0, 0, 1, 1]) as ranks:
                     for process in ranks.processes:
                         self.assertEqual(process.stdout.readline(), "running\n")
                     ranks.processes[victim].kill()
-                    killed = time.monotonic()
-                    for rank, process in enumerate(ranks.processes):
-                        if rank == victim:
-                            continue
-                        text = process.stdout.readline()
-                        self.assertTrue(text.startswith(f"rank {victim} was lost"), text)
-                    seconds.append(time.monotonic() - killed)
-            self.assertLess(statistics.median(seconds), 1, seconds)  # on a busy machine some may take longer
+                    for rank, text in enumerate(ranks.outputs()):  # within a minute; an operation has ten
+                        if rank != victim:
+                            self.assertTrue(text.startswith(f"rank {victim} was lost"), text)
 
 
 if __name__ == "__main__":
