@@ -272,6 +272,8 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_fork.py", "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n")
         self.write(self.folder, "bad_clone.py", "import os\nos.fork()\n")
         self.write(self.folder, "bad_socket.py", "import socket\npair = socket.socketpair()\n")
+        self.write(self.folder, "bad_lock.py", "import multiprocessing\nlock = multiprocessing.get_context('fork').Lock()\n")
+        self.write(self.folder, "bad_memory.py", "import mmap\nmemory = mmap.mmap(-1, 4096)\n")
         self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
         self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
         self.write(self.folder, "bad_limit.py", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))\n")
@@ -297,6 +299,8 @@ class Warm(harness.Case):
                              ("bad_idle_loop", "an imported module holds "),
                              ("bad_loop", "an imported module has threads (1: my loop)"), ("bad_fork", "an imported module started a process"),
                              ("bad_clone", "an imported module started a process"),
+                             ("bad_lock", "an imported module shares a lock or semaphore with the processes that are forked from it"),
+                             ("bad_memory", "an imported module shares anonymous memory with the"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
                              ("bad_limit", "the warden could not be started: Too many open files"), ("bad_words", "the warden that the helper names is no new child of ddprun"),
