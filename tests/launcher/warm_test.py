@@ -23,7 +23,7 @@ SUPPORT = os.path.dirname(family.__file__)
 FACTS = r'''
 import json, os, re, resource, signal, sys
 OTHER_STATUS = re.compile("Vm|Rss|NS|SigQ|T?gid|P?Pid|.*_ctxt_switches")
-OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountinfo", "mounts", "mountstats", "numa_maps",
+OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountstats", "numa_maps",
                "oom_score", "pagemap", "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
 OTHER_SYS = {"meta_path", "modules", "path_importer_cache"}
 def shown(value):
@@ -37,6 +37,16 @@ def content(name):
         return re.sub(r"ddprun-(round|warden)-\d+", r"\1", text("/proc/self/" + name).strip())  # a cgroup's name has ddprun's pid
     except OSError as error:
         return str(error)
+def link(name):
+    try:
+        return re.sub(r"\d+", "N", os.readlink("/proc/self/" + name))
+    except FileNotFoundError:  # the listing's own
+        return None
+own = {os.path.dirname(os.environ["DDPRUN_AGENT_SOCKET"]): "FOLDER", os.environ["TORCHELASTIC_RUN_ID"]: "JOB", os.environ["MASTER_PORT"]: "PORT"}
+def of_any_job(value):
+    for each, name in own.items():
+        value = value.replace(each, name)
+    return value
 main = sys.modules["__main__"]
 facts = {
     "warm": "warm_probe" in sys.modules,
@@ -45,13 +55,13 @@ facts = {
     "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
     "main": {name: str(value).split(" at 0x")[0] for name, value in vars(main).items() if name.startswith("__")},
     "streams": [(s.fileno(), s.encoding, s.errors, s.line_buffering, s.write_through) for s in (sys.stdin, sys.stdout, sys.stderr)],
-    "exe": os.readlink("/proc/self/exe"),
-    "environment": {k: v for k, v in os.environ.items() if k not in ("DDPRUN_AGENT_SOCKET", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT",
-                    "TORCHELASTIC_RUN_ID", "DDPRUN_RUN_ID", "DDPRUN_PROGRESS", "DDPRUN_TIMER_FILE") and "/ddprun" not in v},
+    "environment": {name: of_any_job(value) for name, value in os.environ.items()},
+    "links": {name: os.readlink("/proc/self/" + name) for name in ("cwd", "exe", "root", *("ns/" + each for each in os.listdir("/proc/self/ns")))},
+    "attributes": {name: content("attr/" + name) for name in os.listdir("/proc/self/attr")},
     "nice": os.getpriority(os.PRIO_PROCESS, 0),
     "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "limits": [resource.getrlimit(n) for n in range(16)],
     "leads": [os.getpid() == os.getsid(0), os.getpid() == os.getpgid(0)],
-    "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 3 or os.path.exists("/proc/self/fd/" + name)),
+    "descriptors": {name: to for name in os.listdir("/proc/self/fd") if (to := link("fd/" + name))},
     "status": {name: value for name, value in status.items() if not OTHER_STATUS.match(name)},
     "files": {name: content(name) for name in os.listdir("/proc/self")
               if os.path.isfile("/proc/self/" + name) and not os.path.islink("/proc/self/" + name) and name not in OTHER_FILES},
