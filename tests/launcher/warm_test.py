@@ -500,7 +500,7 @@ class Warm(harness.Case):
             self.write(self.folder, "imports", "")
             done = self.check_second_round_is_cold(
                 "import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
-                "path = os.path.join(os.path.dirname(__file__), 'warm_probe.py')\ntimes = 2 * [os.stat(path).st_mtime_ns]\n"
+                "path = os.path.join(os.path.dirname(__file__), 'warm_probe.py')\ntimes = 2 * (os.stat(path).st_mtime_ns,)\n"
                 f"if round == '0':\n    {change}\nsys.exit(round != '2')\n")
             self.assertIn("the file of an imported module has changed", done.stderr)
             self.assertEqual(self.num_imports(), 2)
