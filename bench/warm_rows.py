@@ -20,12 +20,14 @@ CRASH = ["--nproc_per_node=2", "--max-restarts=1"]
 PORT = 29400
 TWENTIETH = Goal("ms", 0.05, "torchrun")
 WHY = " ([why](torchrun.md#different-what-workers-get))"
+CURE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"  # otherwise gloo finds addresses of the round before in torchrun's store
+NOTE = f"torchrun has `{CURE}`, without which most of its restarts fail{WHY}"
 
 
 def sides(flags, measured, num_words, script=(WORKER,), preload=lambda: PRELOAD):
-    """Returns the row's sides. `num_words`: how many words the workers say. torchrun's restarts succeed only in some
-    tries, and a gloo program of PyTorch 2.15 sometimes aborts at its end. So a peer's failed tries don't count, and its job
-    counts however it ends if the workers have said all."""
+    """Returns the row's sides. `num_words`: how many words the workers say. torchrun has the variable with which its restarts
+    mostly succeed, and a gloo program of PyTorch 2.15 sometimes aborts at its end. So a peer's failed tries don't count, and
+    its job counts however it ends if the workers have said all."""
     def tried(argv, why=""):
         for _ in range(TRIES):
             with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired, ValueError):  # the last: a word is cut short
@@ -35,7 +37,7 @@ def sides(flags, measured, num_words, script=(WORKER,), preload=lambda: PRELOAD)
     python = ["--no-python", measure.PYTHON, "-u", *script]
     return {OURS: lambda: measured([*ours, *preload(), *python]),
             "without --preload": lambda: tried([*ours, *python]),
-            "torchrun": lambda: tried([*torchrun(), *flags, *script], WHY)}
+            "torchrun": lambda: tried(["env", CURE, *torchrun(), *flags, *script], WHY)}
 
 
 def said_in(directory):
@@ -114,7 +116,7 @@ def framework_row(name, goal):
         return flags
     return Row(f"warm-{name}", f"crash → first step of a script that trains with {name.capitalize()}, 2 ranks over gloo",
                sides(["--standalone", *CRASH], crash_to_step, 5, script, preload), [Goal("ms", 0.3, "without --preload"), goal], repeats=3,
-               note="the modules are those that `--preload=auto` has found in a job before")
+               note=f"the modules are those that `--preload=auto` has found in a job before; {NOTE}")
 
 
 def rows():
@@ -123,9 +125,9 @@ def rows():
     return [
         Row("warm", "crash → first DDP step, 2 ranks over gloo", sides(["--standalone", *CRASH], crash_to_step, 5),
             [Goal("ms", 200), TWENTIETH], repeats=5,
-            note="death of a rank → all ranks of the next round have done a step. The modules are those of docs/warm.md"),
+            note="death of a rank → all ranks of the next round have done a step. The modules are those of docs/warm.md; " + NOTE),
         Row("warm-hosts", "crash → first DDP step, 2 hosts × 2 ranks over gloo", sides([*hosts, *CRASH], hosts_crash_to_step, 9),
-            [Goal("ms", 250), TWENTIETH], repeats=5, note="as warm; hosts are network namespaces, which share the processor"),
+            [Goal("ms", 250), TWENTIETH], repeats=5, note=f"as warm; {NOTE}; hosts are network namespaces, which share the processor"),
         Row("warm8", "start of 8 ranks → first DDP step", sides(["--standalone", "--nproc_per_node=8"], start_to_step, 8),
             [Goal("ms", 0.3, "torchrun")], repeats=3, note="from the start of the launcher to the last rank's first step"),
         framework_row("accelerate", TWENTIETH),
