@@ -4,7 +4,7 @@
 
 namespace ddprun::agent {
 
-extern const char kWarmHelperText[];  // warm/{notes,thread_numbers,warm_helper}.py
+extern const char kWarmHelperText[];  // warm/{notes,safety,thread_numbers,warm_helper}.py
 extern const char kObserverText[];    // observe/sitecustomize.py
 
 }  // namespace ddprun::agent

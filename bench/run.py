@@ -42,7 +42,7 @@ def run_row(row, repeats):
                 for metric, value in once().items():
                     samples[side].setdefault(metric, []).append(value)
             except measure.Missing as reason:
-                samples[side] = str(reason)
+                samples[side] = samples[side] or str(reason)  # figures of other repetitions stay
             except Exception as error:  # a side that fails must not hide the others' figures
                 traceback.print_exc()
                 lines = str(error).strip().splitlines() or [type(error).__name__]

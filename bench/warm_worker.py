@@ -18,9 +18,9 @@ def first_step_done(folder, *crash):
         with open(os.path.join(folder, name), "w", encoding="ascii") as file:
             file.write(str(time.monotonic_ns()))
 
-    restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    say(f"{restarts}.{dist.get_rank()}")
-    if crash and restarts == "0":
+    has_crashed = os.path.exists(os.path.join(folder, "death"))  # torchrun's count of restarts differs between the nodes
+    say(f"{int(has_crashed)}.{dist.get_rank()}")
+    if crash and not has_crashed:
         time.sleep(3)  # real ranks have trained for longer before they crash
         dist.barrier()
         if dist.get_rank() == 1:

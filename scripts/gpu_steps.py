@@ -213,7 +213,7 @@ def plain(m):
     yield Step("ddp", 60, m.ddprun(m.num_gpus, os.path.join(ROOT, "bench/sdk/step_ddp.py"), "resnet18", "30", "none", "cuda"), "")
     yield Step("kill", 40, m.ddprun(2, "--max-restarts=1", "--no-python", *job), "", SHARED, says="attempt 1: rank 1 works")
     yield Step("warm", 60, m.ddprun(2, "--max-restarts=1", "--preload=torch,torch.distributed", "--no-python", *job, "fault"), "",
-               {**SHARED, "LOGLEVEL": "INFO"}, says="of round 2 run; 2 of 2 began warm")
+               {**SHARED, "LOGLEVEL": "INFO"}, says=r"(?s)(?=.*of round 2 run; 2 of 2 began warm)(?=.*attempt 1: rank 1 works)")
     hang = own_host_and_gpu_0(PYTHON, os.path.join(ROOT, "tests/pytorch/jobs/hang.py"), "nccl")
     yield Step("hang", 60, m.ddprun(2, "--hang-timeout=foreign=5s", *hang), "", {**SHARED, "HANG_SECONDS": "20"}, says="hang: rank 1 ")
     yield Step("hang_restart", 60, m.ddprun(2, "--max-restarts=0", "--hang-timeout=foreign=5s", "--hang-action=restart", *hang), "",

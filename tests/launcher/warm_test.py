@@ -23,7 +23,7 @@ SUPPORT = os.path.dirname(family.__file__)
 FACTS = r'''
 import json, os, re, resource, signal, sys
 OTHER_STATUS = re.compile("Vm|Rss|NS|SigQ|T?gid|P?Pid|.*_ctxt_switches")
-OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountinfo", "mounts", "mountstats", "numa_maps",
+OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountstats", "numa_maps",
                "oom_score", "pagemap", "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
 OTHER_SYS = {"meta_path", "modules", "path_importer_cache"}
 def shown(value):
@@ -37,6 +37,16 @@ def content(name):
         return re.sub(r"ddprun-(round|warden)-\d+", r"\1", text("/proc/self/" + name).strip())  # a cgroup's name has ddprun's pid
     except OSError as error:
         return str(error)
+def link(name):
+    try:
+        return re.sub(r"\d+", "N", os.readlink("/proc/self/" + name))
+    except FileNotFoundError:  # the listing's own
+        return None
+own = {os.path.dirname(os.environ["DDPRUN_AGENT_SOCKET"]): "FOLDER", os.environ["TORCHELASTIC_RUN_ID"]: "JOB", os.environ["MASTER_PORT"]: "PORT"}
+def of_any_job(value):
+    for each, name in own.items():
+        value = value.replace(each, name)
+    return value
 main = sys.modules["__main__"]
 facts = {
     "warm": "warm_probe" in sys.modules,
@@ -45,13 +55,13 @@ facts = {
     "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
     "main": {name: str(value).split(" at 0x")[0] for name, value in vars(main).items() if name.startswith("__")},
     "streams": [(s.fileno(), s.encoding, s.errors, s.line_buffering, s.write_through) for s in (sys.stdin, sys.stdout, sys.stderr)],
-    "exe": os.readlink("/proc/self/exe"),
-    "environment": {k: v for k, v in os.environ.items() if k not in ("DDPRUN_AGENT_SOCKET", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT",
-                    "TORCHELASTIC_RUN_ID", "DDPRUN_RUN_ID", "DDPRUN_PROGRESS", "DDPRUN_TIMER_FILE") and "/ddprun" not in v},
+    "environment": {name: of_any_job(value) for name, value in os.environ.items()},
+    "links": {name: os.readlink("/proc/self/" + name) for name in ("cwd", "exe", "root", *("ns/" + each for each in os.listdir("/proc/self/ns")))},
+    "attributes": {name: content("attr/" + name) for name in os.listdir("/proc/self/attr")},
     "nice": os.getpriority(os.PRIO_PROCESS, 0),
     "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "limits": [resource.getrlimit(n) for n in range(16)],
     "leads": [os.getpid() == os.getsid(0), os.getpid() == os.getpgid(0)],
-    "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 3 or os.path.exists("/proc/self/fd/" + name)),
+    "descriptors": {name: to for name in os.listdir("/proc/self/fd") if (to := link("fd/" + name))},
     "status": {name: value for name, value in status.items() if not OTHER_STATUS.match(name)},
     "files": {name: content(name) for name in os.listdir("/proc/self")
               if os.path.isfile("/proc/self/" + name) and not os.path.islink("/proc/self/" + name) and name not in OTHER_FILES},
@@ -153,10 +163,10 @@ class Warm(harness.Case):
         self.write(self.folder, "warm_probe.py", PROBE)
         self.imports = os.path.join(self.folder, "imports")
 
-    def run_warm(self, script, *flags, module="warm_probe", arguments=(), **more):
-        path = self.write(self.folder, "script.py", script)
+    def run_warm(self, script, *flags, module="warm_probe", arguments=(), python=PYTHON, name="script.py", **more):
+        path = self.write(self.folder, name, script)
         flags = (*flags, f"--preload={module}") if module else flags
-        return self.ddprun("--standalone", *flags, "--no-python", PYTHON, "-u", path, *arguments,
+        return self.ddprun("--standalone", *flags, "--no-python", python, "-u", path, *arguments,
                            **{"PYTHONPATH": self.folder, "IMPORTS": self.imports, **more})
 
     def num_imports(self):
@@ -234,6 +244,9 @@ class Warm(harness.Case):
         self.check_said(f"value = 7\nsys.stdin = open({commands!r})\nimport pdb\npdb.Pdb(stdin=sys.stdin, nosigint=True, readrc=False).set_trace()\n"
                         "print('goes on')\n", "(Pdb) 42\n", "goes on\n")
 
+    def test_a_hash_seed_that_is_given_counts_in_warm_workers(self):
+        self.check_said("print(hash('a word'))\n", PYTHONHASHSEED="7")
+
     def test_a_module_s_program_is_run_as_by_python(self):
         self.write(self.folder, "program.py", FACTS)
         lines = []
@@ -272,6 +285,8 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_fork.py", "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n")
         self.write(self.folder, "bad_clone.py", "import os\nos.fork()\n")
         self.write(self.folder, "bad_socket.py", "import socket\npair = socket.socketpair()\n")
+        self.write(self.folder, "bad_lock.py", "import multiprocessing\nlock = multiprocessing.get_context('fork').Lock()\n")
+        self.write(self.folder, "bad_memory.py", "import mmap\nmemory = mmap.mmap(-1, 4096)\n")
         self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
         self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
         self.write(self.folder, "bad_limit.py", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))\n")
@@ -280,7 +295,8 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_fork_time.py", "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(4))\n")
         stand_in = "import sys, types\nmodule = sys.modules[{!r}] = types.ModuleType({!r})\nmodule.{} = {}\n"
         for name, *words in (("bad_cuda", "torch.cuda", "is_initialized", "lambda: True"), ("bad_jax", "jax._src.xla_bridge", "_backends", "{'gpu': 0}"),
-                             ("bad_tensorflow", "tensorflow", "keras", "None")):
+                             ("bad_tensorflow", "tensorflow", "keras", "None"), ("bad_mpi", "mpi4py.MPI", "COMM_WORLD", "None"),
+                             ("bad_grpc", "grpc._cython.cygrpc", "Channel", "None")):
             self.write(self.folder, name + ".py", stand_in.format(words[0], *words))
         self.write(self.folder, "bad_debugger.py", "import sys\nsys.settrace(lambda *_: None)\n")
         self.write(self.folder, "bad_monitor.py", "import sys, types\nif hasattr(sys, 'monitoring'):\n    sys.monitoring.use_tool_id(1, 'coverage')\n"
@@ -291,12 +307,15 @@ class Warm(harness.Case):
         for module, says in (("nowhere.at_all", "ModuleNotFoundError"),
                              ("bad_cuda", "a module initialised CUDA"), ("bad_jax", "a module started a backend of JAX"),
                              ("bad_tensorflow", "tensorflow was imported: TensorFlow has threads"),
+                             ("bad_mpi", "mpi4py.MPI was imported: MPI is initialised"), ("bad_grpc", "grpc._cython.cygrpc was imported: gRPC has threads"),
                              ("bad_debugger", "a debugger, profiler or coverage follows this Python"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
                              ("bad_thread", "an imported module has threads (1: Thread-1"),
                              ("bad_monitor", "a debugger, profiler or coverage follows this Python"),
                              ("bad_idle_loop", "an imported module holds "),
                              ("bad_loop", "an imported module has threads (1: my loop)"), ("bad_fork", "an imported module started a process"),
                              ("bad_clone", "an imported module started a process"),
+                             ("bad_lock", "an imported module shares a lock or semaphore with the processes that are forked from it"),
+                             ("bad_memory", "an imported module shares anonymous memory with the"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
                              ("bad_limit", "the warden could not be started: Too many open files"), ("bad_words", "the warden that the helper names is no new child of ddprun"),
@@ -475,16 +494,20 @@ class Warm(harness.Case):
         self.assertEqual(done.stdout, "warm True\n", done.text)
 
     def test_a_module_whose_file_has_changed_is_imported_anew(self):
-        script = ("import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
-                  "if round == '0':\n    os.utime(os.path.join(os.path.dirname(__file__), 'warm_probe.py'), ns=(1, 1))\n"
-                  "sys.exit(round != '2')\n")
-        done = self.check_second_round_is_cold(script)
-        self.assertIn("the file of an imported module has changed", done.stderr)
-        self.assertEqual(self.num_imports(), 2)
+        """A change of its time, its size or its inode is enough."""
+        for change in ("os.utime(path, ns=(1, 1))", "open(path, 'a').write('#'); os.utime(path, ns=times)",
+                       "os.rename(path, path + '~'); open(path, 'w').write(open(path + '~').read()); os.utime(path, ns=times)"):
+            self.write(self.folder, "imports", "")
+            done = self.check_second_round_is_cold(
+                "import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
+                "path = os.path.join(os.path.dirname(__file__), 'warm_probe.py')\ntimes = 2 * (os.stat(path).st_mtime_ns,)\n"
+                f"if round == '0':\n    {change}\nsys.exit(round != '2')\n")
+            self.assertIn("the file of an imported module has changed", done.stderr)
+            self.assertEqual(self.num_imports(), 2)
 
-    def learn(self, cache, *modules, preload=None, flags=(), **more):
-        """Runs LEARNT. Returns for each round whether its first worker began warm."""
-        done = self.run_warm(LEARNT, "--nproc-per-node=2", "--max-restarts=200", "--max-restart-delay=0", f"--preload-cache={cache}", *flags,
+    def learn(self, cache, *modules, flags=(), begin="", **more):
+        """Runs LEARNT after the lines `begin`. Returns for each round whether its first worker began warm."""
+        done = self.run_warm(begin + LEARNT, "--nproc-per-node=2", "--max-restarts=200", "--max-restart-delay=0", f"--preload-cache={cache}", *flags,
                              module="auto", arguments=modules, CACHE=cache, **more)
         self.assertEqual(done.returncode, 0, done.text)
         return [line.split()[-1] == "True" for line in done.stdout.splitlines()]
@@ -508,6 +531,36 @@ class Warm(harness.Case):
         shown = self.learn(cache, "json.tool", RAISES="1")
         self.assertEqual((shown[0], shown[-1]), (False, True))
         self.assertEqual(self.learn(cache, "json.tool"), [True])
+
+    def test_auto_imports_only_installed_modules(self):
+        cache = self.scratch()
+        self.learn(cache, "json.tool", begin="import sys\nif 'warm_probe' in sys.modules:\n    sys.exit('the helper had it')\nimport warm_probe\n")
+        name, = os.listdir(cache)
+        with open(os.path.join(cache, name), encoding="ascii") as file:
+            self.assertNotIn("warm_probe", json.load(file))
+
+    def test_a_list_of_another_program_or_python_is_not_used(self):
+        cache, other = self.scratch(), os.path.join(self.scratch(), "python3")
+        os.symlink(PYTHON, other)
+        self.learn(cache, "json.tool")
+        for given in ({"name": "other.py"}, {"python": other}):
+            self.assertIs(self.learn(cache, "json.tool", **given)[0], False, given)
+        self.assertEqual(self.learn(cache, "json.tool"), [True])
+
+    def test_auto_s_imports_take_a_third_of_the_time_beside_workers(self):
+        """Rank 0 ends in order, which the helper hears. Rank 1 waits for its imports."""
+        base = self.scratch()
+        site = sysconfig.get_path("purelib", "posix_user", {"userbase": base})
+        self.write(site, "spins.py", "import os, time\nis_helper, end = 'RANK' not in os.environ, time.monotonic() + 0.3\n"
+                                     "while is_helper and time.monotonic() < end:\n    pass\nended = time.monotonic()\n")
+        self.write(site, "follows.py", "import os, spins, time\nif spins.is_helper:\n    with open(os.environ['IMPORTS'], 'w') as file:\n"
+                                       "        print(time.monotonic() - spins.ended, file=file)\n")
+        self.write(self.folder, "imports", "")
+        script = "import os, spins, follows\nwhile os.environ['RANK'] == '1' and not open(os.environ['IMPORTS']).read():\n    pass\n"
+        done = self.run_warm(script, "--nproc-per-node=2", module="auto", PYTHONUSERBASE=base)
+        self.assertEqual(done.returncode, 0, done.text)
+        with open(self.imports, encoding="ascii") as file:
+            self.assertGreater(float(file.read()), 0.6)
 
     def test_a_kept_list_grows_with_the_program(self):
         cache = self.scratch()
@@ -669,6 +722,25 @@ class Warm(harness.Case):
                            "end = time.monotonic() + 20\nwhile round == 1 and not helper() and time.monotonic() < end:\n    pass\nsys.exit(round != 2)\n")
         done = self.run_warm(script, "--max-restarts=2", "--max-restart-delay=0", "--preload-timeout=5", module="spins,json")
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["True", "False", "True"]), done.text)
+
+    def test_a_device_s_context_is_made_after_the_fork_also_in_a_restart_after_its_error(self):
+        """A module like torch.cuda knows in which process its context was made."""
+        self.write(self.folder, "torch/__init__.py", "")
+        self.write(self.folder, "torch/cuda.py", "import os\ncontext = None\ndef is_initialized():\n    return context is not None\ndef init():\n"
+                                                 "    global context\n    context = context or os.getpid()\n")
+        done = self.run_warm("import os, sys\nwarm = 'torch.cuda' in sys.modules\nimport torch.cuda\ntorch.cuda.init()\n"
+                             "print(warm, torch.cuda.context == os.getpid(), flush=True)\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                             "    raise RuntimeError('CUDA error: device-side assert triggered')\n", "--max-restarts=1", module="torch.cuda")
+        self.assertEqual((done.returncode, done.stdout), (0, "True True\nTrue True\n"), done.text)
+
+    def test_without_the_flag_there_is_no_helper_and_nothing_of_it_in_a_worker(self):
+        """The processes with the job's variables are ddprun and the worker. A helper is one, and so is a warden that it forks."""
+        script = ("import os, sys\ndef content(path):\n    try:\n        with open(path, 'rb') as file:\n            return file.read()\n"
+                  "    except OSError:\n        return b''\n"
+                  "family = [pid for pid in filter(str.isdigit, os.listdir('/proc')) if os.fsencode(os.environ['IMPORTS']) in content(f'/proc/{pid}/environ')]\n"
+                  "sockets = [n for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n) and 'socket' in os.readlink('/proc/self/fd/' + n)]\n"
+                  "print(len(family), len(sockets), 'Watch' in [type(each).__name__ for each in sys.meta_path])\n")
+        self.assertEqual([self.run_warm(script, module=module).stdout for module in (None, "auto")], ["2 0 False\n", "4 1 True\n"])
 
     def test_nothing_is_left_when_it_ends_or_is_killed(self):
         script = "import sys, time\nprint('runs', flush=True)\ntime.sleep(600)\n"

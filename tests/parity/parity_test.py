@@ -5,7 +5,7 @@ answers. Each difference must be named with a row of docs/torchrun.md, and each 
 
     parity_test.py               the cases without PyTorch against the recordings
     parity_test.py --torch       those with PyTorch
-    parity_test.py --warm        those without it, the workers forked from a warm helper (docs/warm.md)
+    parity_test.py --warm        the workers are forked from a warm helper (docs/warm.md); also with --torch
     parity_test.py --live        some of them against the torchrun beside this Python, too
     parity_test.py Parity.test_NAME
 """
@@ -114,7 +114,7 @@ def add(suite, case):
 def main():
     live, with_torch = "--live" in sys.argv, "--torch" in sys.argv
     if "--warm" in sys.argv:
-        Parity.flags = ("--preload=json",)
+        Parity.flags = ("--preload=" + ("torch.distributed.elastic.multiprocessing.errors" if with_torch else "json"),)
     sys.argv = [word for word in sys.argv if word not in ("--live", "--torch", "--warm")]
     if with_torch and importlib.util.find_spec("torch") is None:
         skips.skip_all(f"no PyTorch beside {sys.executable}")

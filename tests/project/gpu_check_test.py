@@ -150,6 +150,12 @@ class GpuCheck(unittest.TestCase):
             for outcome in self.trained(first_step=5, **found):
                 self.assertIn("no figures: it trained by ", outcome)
 
+    def test_a_warm_restart_counts_if_the_rank_that_died_works_again(self):
+        step, = (each for each in gpu_steps.plain(gpu_steps.Machine(self.folder, ["a card, 580.1"])) if each.name == "warm")
+        warm, works = "all workers of round 2 run; 2 of 2 began warm\n", "attempt 1: rank 1 works\n"
+        for said, is_enough in ((warm + works, True), (works + warm, True), (warm + "attempt 0: rank 1 works\n", False), (works, False)):
+            self.assertEqual(gpu_steps.verdict(step, 0, "first line\n" + said, self.folder)[0] == "ok", is_enough, said)
+
     def test_a_step_that_hangs_leaves_no_process(self):
         pid = os.path.join(self.folder, "pid")
         found = self.outcomes(gpu_steps.Step("hangs", 1, ["sh", "-c", f"setsid sleep 100 & echo $! >{pid}; sleep 100"], ""))

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests PyTorch's DDP, over a crash, in workers that are forked from a Python with its modules (docs/warm.md)."""
 import importlib.util
+import json
 import os
+import subprocess
 import sys
 import unittest
 
@@ -59,6 +61,15 @@ if "SETS" in os.environ:
 import numpy
 a = numpy.ones((1500, 1500))
 print(was_there, (a @ a)[0, 0], len(os.listdir("/proc/self/task")), flush=True)
+'''
+# Computes with OpenMP's threads. Prints the sum and how many threads there are then.
+POOL = r'''
+import os, sys
+was_there = "torch" in sys.modules
+import torch
+before = len(os.listdir("/proc/self/task"))
+total = torch.arange(1 << 21, dtype=torch.float64).sum().item()
+print(was_there, total, len(os.listdir("/proc/self/task")) - before, flush=True)
 '''
 # Makes a step. Prints whether it began warm, and whether its imports are noted before and after the step.
 STEPS = r'''
@@ -122,6 +133,37 @@ class Warm(harness.Case):
         """One worker has no OMP_NUM_THREADS, so that the library makes a thread for each CPU when it is loaded."""
         (was_there, product, threads), = self.shown(THREADS, "--nproc-per-node=1", "--preload=numpy")
         self.assertEqual((was_there, product, threads), ("True", "1500.0", str(min(64, len(os.sched_getaffinity(0))))))  # 64: what NumPy's OpenBLAS has at most
+
+    def test_openmp_s_threads_compute_in_a_warm_worker(self):
+        warm, cold = (self.shown(POOL, "--nproc-per-node=1", *flags, OMP_NUM_THREADS="2") for flags in (["--preload=torch"], []))
+        self.assertEqual((warm, cold), tuple([[there, str(float(sum(range(1 << 21)))), "1"]] for there in ("True", "False")))
+
+    def test_openmp_s_threads_that_an_import_has_begun_refuse_the_fork(self):
+        """A worker's computation would wait for them for ever."""
+        folder = self.scratch()
+        self.write(folder, "computes.py", "import torch\ntotal = torch.arange(1 << 21).sum()\n")
+        path = self.write(folder, "script.py", POOL)
+        done = self.ddprun("--standalone", "--nproc-per-node=1", "--preload=computes", "--no-python", sys.executable, path, code=0,
+                           PYTHONPATH=folder, OMP_NUM_THREADS="2")
+        self.assertIn("an imported module has threads (1: ", done.stderr)
+        self.assertTrue(done.stdout.startswith(f"False {float(sum(range(1 << 21)))} "), done.text)
+
+    def test_coverage_measures_the_lines_of_a_warm_worker(self):
+        """It is started by the script, and as the program that runs the script."""
+        if not importlib.util.find_spec("coverage"):
+            self.skipTest("coverage is not installed: scripts/setup.sh full")
+        folder = self.scratch()
+        data = os.path.join(folder, "data")
+        measured = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+        starts = f"import coverage\nmeasure = coverage.Coverage(data_file={data!r})\nmeasure.start()\nf(0)\nmeasure.stop()\nmeasure.save()\n"
+        for script, command, lines in ((measured + starts, (), {2, 4}), (measured + "f(0)\n", ("-m", "coverage", "run", f"--data-file={data}"), {1, 2, 4})):
+            path = self.write(folder, "script.py", script + "import sys\nprint('colorsys' in sys.modules)\n")
+            done = self.ddprun("--standalone", "--nproc-per-node=1", "--preload=colorsys", "--no-python", sys.executable, *command, path, code=0)
+            self.assertEqual(done.stdout, "True\n", done.text)
+            report = [sys.executable, "-m", "coverage", "json", f"--data-file={data}", "-o", "-", "--quiet"]
+            files = json.loads(subprocess.run(report, check=True, stdout=subprocess.PIPE, timeout=60).stdout)["files"]
+            self.assertEqual({*files[path]["executed_lines"]} & {1, 2, 3, 4}, lines)  # those of the function
+            os.remove(data)
 
     def test_a_module_s_thread_is_not_taken_for_one_of_a_pool_that_has_ended(self):
         folder = self.scratch()
