@@ -71,12 +71,17 @@ EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(f
     help += concat("; default: that of ddprun.toml, else ", kThisHost);
   }
   command.add_option("--rdzv-endpoint", given_.rdzv_endpoint, help)->envname(env::kRdzvEndpoint);
-  command.add_option("--token-file", given_.token_file, "The rendezvous' token; mode 600")
+  // Without the file that --token-file="$FILE" names, all would run without the proof.
+  const auto add_file = [&](const char* flag, std::string& path, const char* what) {
+    return command.add_option(flag, path, what)->check([](const std::string& given) {
+      return std::string(given.empty() ? "no file given" : "");
+    });
+  };
+  add_file("--token-file", given_.token_file, "The rendezvous' token; mode 600")
       ->envname(env::kTokenFile);
-  command.add_option("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
-  command.add_option("--tls-cert", given_.tls.cert,
-                     "This side's certificate (PEM), if it wants one");
-  command.add_option("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
+  add_file("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
+  add_file("--tls-cert", given_.tls.cert, "This side's certificate (PEM), if it wants one");
+  add_file("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
 }
 
 const ConfiguredEndpoint& EndpointFlags::asked() const {

@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "common/completion.h"
 #include "common/duration.h"
@@ -20,6 +22,7 @@
 #include "launcher/config_file.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
+#include "launcher/options/option_table.h"
 #include "rendezvous/gangs/gang.h"
 
 namespace ddprun::launcher {
@@ -95,19 +98,25 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   app.footer(kDocsPlace);
 }
 
-// Takes values from the files if no flag and no variable gives them.
+// Takes values from the files if no flag and no variable gives them. Throws
+// Error(kInvalidArgument) for a file's name that is empty.
 void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
                       StandingTexts& texts) {
-  const auto fill = [](std::string& text, const std::string& value) {
-    if (text.empty()) text = value;
-  };
+  const std::pair<std::string_view, std::string*> of_files[] = {{"token-file", &options.token_file},
+                                                                {"tls-ca", &options.tls.ca},
+                                                                {"tls-cert", &options.tls.cert},
+                                                                {"tls-key", &options.tls.key}};
   for (const ConfigFile& file : files) {
-    fill(texts.endpoint, file.rdzv_endpoint);
+    if (texts.endpoint.empty()) texts.endpoint = file.rdzv_endpoint;
     for (const ConfigEntry& entry : file.options) {
-      if (entry.option == "token-file") fill(options.token_file, entry.value);
-      if (entry.option == "tls-ca") fill(options.tls.ca, entry.value);
-      if (entry.option == "tls-cert") fill(options.tls.cert, entry.value);
-      if (entry.option == "tls-key") fill(options.tls.key, entry.value);
+      for (const auto& [option, path] : of_files) {
+        if (entry.option != option || !path->empty()) continue;
+        *path = entry.value;
+        if (!path->empty()) continue;
+        throw Error(ErrorCode::kInvalidArgument,
+                    concat(file.path, ":", entry.line, ": ", underscored(entry.option),
+                           " wants a value, got nothing"));
+      }
     }
   }
 }
@@ -120,8 +129,10 @@ std::string output_directory(const std::string& given, const Environment& enviro
 }
 
 // Returns the problem; empty: none.
-std::string settle_standing(const StandingTexts& texts, const Environment& environment,
-                            StandingOptions& options) {
+std::string settle_standing(const CLI::App& app, const StandingTexts& texts,
+                            const Environment& environment, StandingOptions& options) {
+  const auto empty = empty_files(app, {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"});
+  if (!empty.empty()) return empty.front();
   if (texts.endpoint.empty()) {
     return "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
            "/etc/ddprun/ddprun.toml";
@@ -203,7 +214,7 @@ StandingCommandLine parse_standing_command_line(int argc, char** argv,
     for (std::string line; std::getline(lines, line);) failed = standing_failure(line);
     return failed;
   }
-  const std::string problem = settle_standing(texts, environment, options);
+  const std::string problem = settle_standing(app, texts, environment, options);
   if (!problem.empty()) return standing_failure(problem);
   return {std::move(options), 0};
 }

@@ -197,9 +197,10 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
     return "--listen: \"" + texts.listen +
            "\" is no host; for a port on all interfaces give :" + texts.listen;
   }
-  if (app.count("--token-file") > 0 && flags.token_file.empty()) {
-    return "--token-file: no file given";
-  }
+  const auto empty =
+      empty_files(app, {"--token-file", "--scrape-token-file", "--tls-cert", "--tls-key",
+                        "--tls-ca", "--ha-ca", "--ha-cert", "--ha-key"});
+  if (!empty.empty()) return empty.front();
   if (flags.token_file.empty()) {
     if (const auto wrong = token_variable_problem(current_environment()); !wrong.empty()) {
       return wrong;
