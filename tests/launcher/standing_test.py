@@ -692,6 +692,11 @@ class OneHost(StandingCase):
         self.check_one_line(done, "ddprun-agent: --slots=0: wants a number from 1 to ")
         self.assertNotIn("nproc", done.stderr)
 
+    def test_an_agent_tells_all_values_that_cannot_be(self):
+        flags = ["--rdzv-endpoint=:::", "--slots=0", "--name=a b", "--keep-output=x", "--metrics=:99999"]
+        done = self.finish(self.start(*flags, program=AGENT), code=2)
+        self.assertEqual([line.split(": ")[1] for line in done.stderr.splitlines()], flags, done.stderr)
+
     def test_an_agent_names_the_flag_of_a_bad_token_and_all_bad_keys_of_a_file(self):
         done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", "--token-file=/none", program=AGENT))
         self.check_one_line(done, "ddprun-agent: --token-file: can't take the secret in /none: ")
