@@ -26,7 +26,7 @@ namespace ddprun::agent {
 // from the first feed() to end().
 struct LineSource {
   std::string prefix;         // "[3] "; may be empty
-  bool redraws = false;       // on a terminal its unfinished line is shown and redrawn (rank 0)
+  bool redraws = false;       // on a terminal its unfinished line is shown and redrawn
   bool urgent = false;        // ddprun's own: waits only briefly for a long line, is never dropped
   std::string held;           // bytes that were not passed on yet
   bool line_is_open = false;  // the beginning of the current line was passed on, its end was not

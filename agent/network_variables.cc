@@ -27,7 +27,9 @@ Environment network_variables(const std::string& node_addr,
   }
   Environment variables;
   if (own.empty()) return variables;
-  if (first_address[own] == node_addr) variables[env::kGlooInterface] = own;
+  if (first_address[own] == node_addr) {
+    variables[env::kGlooInterface] = variables[env::kTensorPipeInterface] = own;
+  }
   const bool takes_virtual_ones = ruled_out.size() > num_known && !has_infiniband;
   if (!takes_virtual_ones || is_virtual_interface(own)) return variables;
   std::string others = "^";

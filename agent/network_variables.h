@@ -10,12 +10,12 @@
 
 namespace ddprun::agent {
 
-// Returns GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach it by the numeric
-// address `node_addr`. `addresses` are those of its interfaces.
+// Returns GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach
+// it by the numeric address `node_addr`. `addresses` are those of its interfaces.
 //
-// By default Gloo takes the address of the host's name, which may be a loopback address. So the
-// variable names the interface of `node_addr`, if that is the interface's first address: Gloo takes
-// only an interface's first one.
+// By default Gloo and TensorPipe (PyTorch's RPC) take the address of the host's name, which may be
+// a loopback address. So their variables name the interface of `node_addr`, if that is the
+// interface's first address: they take only an interface's first one.
 //
 // NCCL takes "ib…" if there are any. Else it takes all interfaces with an address, except the
 // loopback's and Docker's, and its ranks meet by the first. If some of these are virtual, the

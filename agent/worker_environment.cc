@@ -99,11 +99,23 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
 
 namespace {
 
-constexpr std::array kOfAPlace = {env::kRank,         env::kGroupRank,      env::kRoleRank,
-                                  env::kWorldSize,    env::kGroupWorldSize, env::kRoleWorldSize,
-                                  env::kMasterAddr,   env::kMasterPort,     env::kRestartCount,
-                                  env::kNodeAddr,     env::kMasterNodeAddr, env::kGlooInterface,
+constexpr std::array kOfAPlace = {env::kRank,
+                                  env::kGroupRank,
+                                  env::kRoleRank,
+                                  env::kWorldSize,
+                                  env::kGroupWorldSize,
+                                  env::kRoleWorldSize,
+                                  env::kMasterAddr,
+                                  env::kMasterPort,
+                                  env::kRestartCount,
+                                  env::kNodeAddr,
+                                  env::kMasterNodeAddr,
+                                  env::kGlooInterface,
+                                  env::kTensorPipeInterface,
                                   env::kNcclInterface};
+
+constexpr std::array kInterfaces = {env::kGlooInterface, env::kTensorPipeInterface,
+                                    env::kNcclInterface};
 
 bool is_one_of(const auto& names, const std::string& variable) {
   const std::string name = variable.substr(0, variable.find('='));
@@ -127,7 +139,7 @@ std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options
                                          int num_left, int local_rank) {
   WorkerEnvironmentOptions left = options;
   std::erase_if(left.inherited, [](const auto& each) {  // except the user's own choice for a place
-    return each.first != env::kGlooInterface && each.first != env::kNcclInterface;
+    return !is_one_of(kInterfaces, each.first);
   });
   left.num_workers = num_left;
   left.devices.clear();

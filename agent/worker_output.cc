@@ -262,7 +262,7 @@ void WorkerOutput::set_prefix(Pipe& pipe, std::time_t now) {
   pipe.source.prefix = console_.has_colours(pipe.stream)
                            ? LinePrefix::coloured(pipe.plain_prefix, place_.global_rank)
                            : pipe.plain_prefix;
-  pipe.source.redraws = place_.global_rank == 0;
+  pipe.source.redraws = place_.global_rank == options_.stdin_rank.value_or(0);
 }
 
 void WorkerOutput::set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs) {

@@ -33,6 +33,7 @@ inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";
 inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
+inline constexpr char kTensorPipeInterface[] = "TP_SOCKET_IFNAME";
 inline constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";

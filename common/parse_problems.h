@@ -3,6 +3,7 @@
 // CLI11. Pure.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,22 @@ std::vector<std::string> parse_problems(const App& app, const Error& error, cons
     problems.push_back(unexpected_text(parsed, words.front()));
   }
   if (problems.empty()) problems.emplace_back(error.what());
+  return problems;
+}
+
+// Returns "FLAG: no file given" for each of `flags` that was given with an empty text, as
+// --tls-ca="$CA" leaves it with an unset variable. A user who gives it wants the proof, and all
+// would run without it.
+template <typename App>
+std::vector<std::string> empty_files(const App& app, std::initializer_list<const char*> flags) {
+  std::vector<std::string> problems;
+  for (const char* flag : flags) {
+    const auto* option = app.get_option(flag);
+    const bool is_given = option->count() > 0;
+    if (is_given && option->results().back().empty()) {
+      problems.push_back(std::string(flag) + ": no file given");
+    }
+  }
   return problems;
 }
 

@@ -32,7 +32,13 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
     const toml::node* node = table.get(key);
     if (node == nullptr) continue;
     if (!node->is_string()) refuse(file, node->source(), concat(key, " wants a text"));
-    if (value->empty()) *value = node->as_string()->get();
+    if (!value->empty()) continue;
+    *value = node->as_string()->get();
+    // A user who writes it wants the proof, and all would run without it.
+    const bool is_file = value != &all.rdzv_endpoint;
+    if (is_file && value->empty()) {
+      refuse(file, node->source(), concat(key, " wants a value, got nothing"));
+    }
   }
 }
 

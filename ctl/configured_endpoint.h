@@ -19,7 +19,7 @@ struct ConfiguredEndpoint {
 
 // Fills each empty field of `given` from the strongest file that has it. Ignores other keys, which
 // are ddprun's. Throws Error(kInvalidArgument), "path:line: what is wrong", if a file is not TOML,
-// or one of these keys has another type.
+// one of these keys has another type, or a file's name is empty.
 ConfiguredEndpoint configured_endpoint(const std::vector<ConfigText>& files,
                                        ConfiguredEndpoint given = {});
 

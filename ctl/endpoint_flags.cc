@@ -62,6 +62,13 @@ class WaitNotice {
   std::thread thread_;    // only at a terminal
 };
 
+// For an endpoint that nobody gave: there may be no rendezvous.
+void expect_none(pages::FetchOptions& options) {
+  options.is_patient = false;
+  options.hint = concat(". Where is the rendezvous? --rdzv-endpoint, ", env::kRdzvEndpoint,
+                        " or rdzv_endpoint in ddprun.toml says it");
+}
+
 }  // namespace
 
 EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(fallback) {
@@ -71,12 +78,17 @@ EndpointFlags::EndpointFlags(CLI::App& command, Fallback fallback) : fallback_(f
     help += concat("; default: that of ddprun.toml, else ", kThisHost);
   }
   command.add_option("--rdzv-endpoint", given_.rdzv_endpoint, help)->envname(env::kRdzvEndpoint);
-  command.add_option("--token-file", given_.token_file, "The rendezvous' token; mode 600")
+  // Without the file that --token-file="$FILE" names, all would run without the proof.
+  const auto add_file = [&](const char* flag, std::string& path, const char* what) {
+    return command.add_option(flag, path, what)->check([](const std::string& given) {
+      return std::string(given.empty() ? "no file given" : "");
+    });
+  };
+  add_file("--token-file", given_.token_file, "The rendezvous' token; mode 600")
       ->envname(env::kTokenFile);
-  command.add_option("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
-  command.add_option("--tls-cert", given_.tls.cert,
-                     "This side's certificate (PEM), if it wants one");
-  command.add_option("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
+  add_file("--tls-ca", given_.tls.ca, "Authority of the rendezvous' certificate (PEM)");
+  add_file("--tls-cert", given_.tls.cert, "This side's certificate (PEM), if it wants one");
+  add_file("--tls-key", given_.tls.key, "Its key (PEM), mode 600");
 }
 
 const ConfiguredEndpoint& EndpointFlags::asked() const {
@@ -128,6 +140,7 @@ pages::GangClientOptions EndpointFlags::queue_of(const ConfiguredEndpoint& keys)
   const std::string& token = token_file.empty() ? asked().token_file : token_file;
   const security::TlsFiles& files = tls.any() ? tls : asked().tls;
   const char* flag = token_file.empty() ? "--token-file" : "to.nodes.token_file";
+  if (endpoint.empty() && is_default_) expect_none(options);
   if (!token.empty()) options.token = Secret::from_flag(flag, token);
   if (files.any()) options.tls = security::make_client_context(files);
   return options;
@@ -155,8 +168,13 @@ std::string EndpointFlags::fetch_page(const std::string& target, Use use) const 
   const bool is_one = all.size() == 1;
   if (!is_one) options.timeout = kEachOfSeveral;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
-  // Nobody gave an endpoint, so there may be no rendezvous.
-  if (is_default_) return fetch_of_this_host(options, all);
+  if (is_default_) {
+    expect_none(options);
+    options.hint +=
+        ". A job of --standalone can't be found from outside: start it with "
+        "--rdzv-endpoint=localhost:29400 instead";
+    return pages::fetch_from_leader(options, all);
+  }
   const WaitNotice notice(concat("waiting for an answer of ", asked().rdzv_endpoint, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));
   return pages::fetch_from_leader(options, all);
@@ -180,21 +198,6 @@ pages::Page EndpointFlags::fetch_document() const {
     answers += (answers.empty() ? "" : "; ") + what;
   }
   throw Error(ErrorCode::kUnavailable, "no rendezvous leads: " + answers);
-}
-
-std::string EndpointFlags::fetch_of_this_host(pages::FetchOptions options,
-                                              const std::vector<Endpoint>& endpoints) {
-  options.is_patient = false;
-  try {
-    return pages::fetch_from_leader(options, endpoints);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnavailable) throw;
-    throw Error(
-        error.code(),
-        concat(error.what(), ". Where is the rendezvous? --rdzv-endpoint, ", env::kRdzvEndpoint,
-               " or rdzv_endpoint in ddprun.toml says it. A job of --standalone can't be "
-               "found from outside: start it with --rdzv-endpoint=localhost:29400 instead"));
-  }
 }
 
 std::string EndpointFlags::fetch_page_within(std::chrono::milliseconds limit,

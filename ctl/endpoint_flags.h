@@ -64,8 +64,6 @@ class EndpointFlags {
   // need it.
   const ConfiguredEndpoint& asked() const;
   pages::FetchOptions options_for(const std::string& target) const;
-  static std::string fetch_of_this_host(pages::FetchOptions options,
-                                        const std::vector<Endpoint>& endpoints);
 
   const Fallback fallback_;
   ConfiguredEndpoint given_;  // by flags and variables

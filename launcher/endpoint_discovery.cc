@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/endpoint_discovery.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -58,6 +61,7 @@ class Finder {
       if (plan.mode != RendezvousMode::kLocal && told != config.rdzv_conf.end()) {
         plan.is_host = is_true(told->second);
       }
+      if (result_.problem.empty()) result_.problem = problem_with_any_address();
       plan.job_id = job_id(input_, plan.mode);
       plan.node_rank = plan.mode == RendezvousMode::kLocal ? std::optional(0) : node_rank();
     }
@@ -117,6 +121,23 @@ class Finder {
     if (told != config.rdzv_conf.end() && is_true(told->second)) {
       return "has several endpoints, each of a ddprund, so that no node serves: leave "
              "--rdzv-conf=is_host out";
+    }
+    return "";
+  }
+
+  // A node that doesn't serve would connect to itself. Nodes that look at their interfaces for the
+  // endpoint refuse such an address themselves. Empty: no problem.
+  std::string problem_with_any_address() const {
+    const RendezvousPlan& plan = *result_.plan;
+    if (plan.is_host != false || input_.config.max_nodes == 1) return "";
+    for (const Endpoint& each : plan.endpoints()) {
+      if (!names_any_address(each.host)) continue;
+      const bool is_static = plan.mode == RendezvousMode::kStatic;
+      const bool is_master = is_static && plan.origin != "--rdzv-endpoint";
+      return concat(to_string(each), " (", plan.origin,
+                    "): no node reaches another one at that address: give the name or address of ",
+                    is_static ? "node rank 0" : "the node that serves", ", as in ",
+                    is_master ? "--master-addr=HOST" : concat("--rdzv-endpoint=HOST:", each.port));
     }
     return "";
   }
@@ -244,6 +265,13 @@ std::vector<Endpoint> RendezvousPlan::endpoints() const {
 }
 
 Discovery discover_endpoint(const DiscoveryInput& input) { return Finder(input).find(); }
+
+bool names_any_address(const std::string& host) {
+  in_addr four{};
+  if (::inet_aton(host.c_str(), &four) != 0) return four.s_addr == INADDR_ANY;
+  in6_addr six{};
+  return ::inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six);
+}
 
 std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,
                                 const std::vector<std::string>& looked_at) {

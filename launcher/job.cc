@@ -175,8 +175,9 @@ class NodeJob {
       const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
       if (!nohup) signals_.add(number);
     }
-    if ((plan_.config.max_nodes > 1 || plan_.config.spares > 0) && !is_ignored(SIGTSTP))
-      halts_.add(SIGTSTP);
+    const bool is_watched =
+        plan_.config.max_nodes > 1 || plan_.config.spares > 0 || claim_.listeners.empty();
+    if (is_watched && !is_ignored(SIGTSTP)) halts_.add(SIGTSTP);
     std::vector<UniqueFd> metrics_listeners;
     if (plan_.config.metrics) metrics_listeners = bind_metrics(*plan_.config.metrics);
     if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
@@ -427,15 +428,14 @@ class NodeJob {
     on_each_signal(signals_, [this](int number) { got_signal(number); });
   }
 
-  // Handles Ctrl-Z: this process sends the node's signs of life, so the job would lose a stopped
-  // node. With one node it stops as any program does.
+  // Handles Ctrl-Z: this process sends the node's signs of life, so the rendezvous would lose a
+  // stopped node. The only node of a job stops as any program does if it serves the rendezvous.
   void wait_for_halt() {
     on_each_signal(halts_, [this](int) {
-      tell(
-          LogLevel::kWarning,
-          concat("got SIGTSTP (Ctrl-Z): this node goes on, for the others would take a stopped one "
-                 "for lost (kill -STOP ",
-                 ::getpid(), " stops it all the same)"));
+      tell(LogLevel::kWarning,
+           concat("got SIGTSTP (Ctrl-Z): this node goes on, for a stopped one would count as lost "
+                  "(kill -STOP ",
+                  ::getpid(), " stops it all the same)"));
     });
   }
 
@@ -691,7 +691,7 @@ class NodeJob {
   boost::asio::io_context io_;
   rendezvous::SystemdNotifier notifier_;
   boost::asio::signal_set signals_;
-  boost::asio::signal_set halts_;  // SIGTSTP, with several nodes
+  boost::asio::signal_set halts_;  // SIGTSTP, if somebody would miss this node
   boost::asio::steady_timer patience_;
   boost::asio::posix::stream_descriptor lifeline_;  // set under a channel
   agent::Console console_;

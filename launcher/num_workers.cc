@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <iterator>
 #include <memory>
-#include <set>
-#include <string_view>
 #include <utility>
 
+#include "agent/binding/binding_plan.h"
 #include "agent/gpu/gpu_helper.h"
 #include "agent/preflight/node_checks.h"
 #include "common/cgroup_limits.h"
@@ -87,18 +85,7 @@ int count_cpus(const GetAffinity& get_affinity) {
 
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices) {
   if (!cuda_visible_devices) return installed;
-  std::string_view rest = *cuda_visible_devices;
-  std::set<std::string_view> seen;
-  std::ptrdiff_t num_slices = 0;
-  while (!rest.empty() && std::ssize(seen) < installed) {
-    const std::string_view entry = trimmed(take_until(rest, ","));
-    const auto index = parse_number(entry);
-    const bool is_slice = entry.starts_with("MIG-");
-    if (index ? *index >= installed : !is_slice && !entry.starts_with("GPU-")) break;
-    if (is_slice && ++num_slices > 1) continue;
-    if (!seen.insert(entry).second) return 0;
-  }
-  return static_cast<int>(seen.size());
+  return static_cast<int>(agent::named_gpus(installed, *cuda_visible_devices).size());
 }
 
 std::string check_num_workers(const std::string& nproc_per_node) {

@@ -34,10 +34,8 @@ using GetAffinity = std::function<int(std::size_t size, cpu_set_t* mask)>;
 // can't be found out.
 int count_cpus(const GetAffinity& get_affinity);
 
-// Returns how many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible. As in
-// CUDA, entries count up to the first invalid one (empty, "-1" or an index beyond the last). Blanks
-// around an entry don't count. If an entry is there twice, CUDA sees none. A process sees only one
-// slice (MIG), however many are named. Pure.
+// Returns how many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible, as
+// agent::named_gpus() reads it. Pure.
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices);
 
 // Returns what is wrong with a value of --nproc-per-node on any machine; empty: nothing.

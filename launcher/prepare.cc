@@ -240,10 +240,6 @@ void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files,
 void read_secrets(Preparation& result) {
   JobPlan& plan = result.plan;
   const LaunchConfig& config = plan.config;
-  if (config.token_file.empty()) {
-    const std::string problem = token_variable_problem(plan.environment);
-    if (!problem.empty()) result.problems.push_back(problem);
-  }
   if (config.token_file.empty() && !config.tls.any()) return;
   try {
     if (!config.token_file.empty())

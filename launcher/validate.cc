@@ -4,6 +4,8 @@
 
 #include "common/endpoint.h"
 #include "common/endpoint_list.h"
+#include "common/process_facts.h"
+#include "launcher/endpoint_discovery.h"
 #include "launcher/launch_config.h"
 #include "launcher/options/option_values.h"
 
@@ -78,6 +80,12 @@ void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& prob
   }
   check_host("--master-addr", config.master_addr, problems);
   check_host("--local-addr", config.local_addr, problems);
+  if (config.max_nodes > 1 && names_any_address(config.local_addr)) {
+    problems.push_back("--local-addr=" + config.local_addr +
+                       ": other nodes can't reach that address: give this node's name or address, "
+                       "as in --local-addr=" +
+                       host_name());
+  }
   check_name("--rdzv-id", config.rdzv_id, problems);
   check_name("--role", config.role, problems);
   check_name("--topology", config.topology, problems);

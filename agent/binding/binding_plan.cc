@@ -4,13 +4,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/trimmed.h"
 
 namespace ddprun::agent {
 namespace {
@@ -261,14 +264,29 @@ CpuSet allowed_cpus() {
   return cpus;
 }
 
+std::vector<std::string_view> named_gpus(int installed, std::string_view cuda_visible_devices) {
+  std::vector<std::string_view> entries;
+  bool has_slice = false;
+  while (!cuda_visible_devices.empty()) {
+    const std::string_view entry = trimmed(take_until(cuda_visible_devices, ","));
+    const auto index = number_within(entry, 0, INT_MAX);
+    const bool is_slice = entry.starts_with("MIG-");
+    if (index ? *index >= installed : !is_slice && !entry.starts_with("GPU-")) break;
+    if (is_slice && std::exchange(has_slice, true)) continue;
+    if (std::find(entries.begin(), entries.end(), entry) != entries.end()) return {};
+    entries.push_back(entry);
+  }
+  if (std::ssize(entries) > installed) entries.resize(static_cast<std::size_t>(installed));
+  return entries;
+}
+
 std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus,
                               const std::optional<std::string>& cuda_visible_devices) {
   if (!cuda_visible_devices) return gpus;
   std::vector<Gpu> visible;
-  std::string_view rest = *cuda_visible_devices;
-  while (!rest.empty()) {
-    const std::string_view entry = take_until(rest, ",");
-    const auto index = number_behind(entry, "");
+  for (const std::string_view entry :
+       named_gpus(static_cast<int>(gpus.size()), *cuda_visible_devices)) {
+    const auto index = parsed_number<int>(entry);
     const auto found = std::find_if(gpus.begin(), gpus.end(), [&](const Gpu& gpu) {
       return index ? gpu.index == *index : entry.starts_with("GPU-") && gpu.uuid.starts_with(entry);
     });

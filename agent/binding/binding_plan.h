@@ -41,8 +41,15 @@ MachineLayout read_machine_layout(const std::string& root, const CpuSet& allowed
 // Returns the CPUs that this process may use. Empty: the machine has more CPUs than CpuSet holds.
 CpuSet allowed_cpus();
 
-// Returns the GPUs that CUDA sees, in its order. The variable has numbers, or UUIDs that may be cut
-// short. As in CUDA, the list ends before the first entry that names no GPU.
+// Returns the entries of CUDA_VISIBLE_DEVICES that name one of `installed` GPUs each, in their
+// order. As in CUDA, the list ends before the first entry that names no GPU: it is empty, "-1" or
+// an index beyond the last. Blanks around an entry don't count. If an entry is there twice, CUDA
+// sees no GPU. A process sees only one slice (MIG), however many are named. The list outlives the
+// result. Pure.
+std::vector<std::string_view> named_gpus(int installed, std::string_view cuda_visible_devices);
+
+// Returns the GPUs that CUDA sees, in its order. The variable (nullopt: unset) has numbers, or
+// UUIDs that may be cut short.
 std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus,
                               const std::optional<std::string>& cuda_visible_devices);
 

@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "common/completion.h"
 #include "common/duration.h"
@@ -20,6 +22,7 @@
 #include "launcher/config_file.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
+#include "launcher/options/option_table.h"
 #include "rendezvous/gangs/gang.h"
 
 namespace ddprun::launcher {
@@ -95,19 +98,25 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   app.footer(kDocsPlace);
 }
 
-// Takes values from the files if no flag and no variable gives them.
+// Takes values from the files if no flag and no variable gives them. Throws
+// Error(kInvalidArgument) for a file's name that is empty.
 void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
                       StandingTexts& texts) {
-  const auto fill = [](std::string& text, const std::string& value) {
-    if (text.empty()) text = value;
-  };
+  const std::pair<std::string_view, std::string*> of_files[] = {{"token-file", &options.token_file},
+                                                                {"tls-ca", &options.tls.ca},
+                                                                {"tls-cert", &options.tls.cert},
+                                                                {"tls-key", &options.tls.key}};
   for (const ConfigFile& file : files) {
-    fill(texts.endpoint, file.rdzv_endpoint);
+    if (texts.endpoint.empty()) texts.endpoint = file.rdzv_endpoint;
     for (const ConfigEntry& entry : file.options) {
-      if (entry.option == "token-file") fill(options.token_file, entry.value);
-      if (entry.option == "tls-ca") fill(options.tls.ca, entry.value);
-      if (entry.option == "tls-cert") fill(options.tls.cert, entry.value);
-      if (entry.option == "tls-key") fill(options.tls.key, entry.value);
+      for (const auto& [option, path] : of_files) {
+        if (entry.option != option || !path->empty()) continue;
+        *path = entry.value;
+        if (!path->empty()) continue;
+        throw Error(ErrorCode::kInvalidArgument,
+                    concat(file.path, ":", entry.line, ": ", underscored(entry.option),
+                           " wants a value, got nothing"));
+      }
     }
   }
 }
@@ -119,41 +128,45 @@ std::string output_directory(const std::string& given, const Environment& enviro
   return states ? *states + "/ddprun" : "";
 }
 
-// Returns the problem; empty: none.
-std::string settle_standing(const StandingTexts& texts, const Environment& environment,
-                            StandingOptions& options) {
+// Returns all problems.
+std::vector<std::string> settle_standing(const CLI::App& app, const StandingTexts& texts,
+                                         const Environment& environment, StandingOptions& options) {
+  std::vector<std::string> wrong =
+      empty_files(app, {"--token-file", "--tls-ca", "--tls-cert", "--tls-key"});
+  const auto refuse = [&](const char* flag, const std::string& value, const auto&... what) {
+    wrong.push_back(concat(flag, "=", value, ": ", what...));
+  };
   if (texts.endpoint.empty()) {
-    return "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
-           "/etc/ddprun/ddprun.toml";
+    wrong.emplace_back(
+        "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
+        "/etc/ddprun/ddprun.toml");
+  } else {
+    auto [endpoints, problem] = parse_servers(texts.endpoint, kDefaultRendezvousPort);
+    if (!problem.empty()) refuse("--rdzv-endpoint", texts.endpoint, problem);
+    options.endpoints = std::move(endpoints);
   }
-  auto [endpoints, problem] = parse_servers(texts.endpoint, kDefaultRendezvousPort);
-  if (!problem.empty()) return concat("--rdzv-endpoint=", texts.endpoint, ": ", problem);
-  options.endpoints = std::move(endpoints);
   options.endpoint_text = texts.endpoint;
   const NumWorkers slots = num_workers(texts.slots, real_machine(), std::nullopt);
   if (!slots.note.empty()) log_info("--slots=", texts.slots, ": ", slots.note);
-  if (!slots.problem.empty()) return concat("--slots=", texts.slots, ": ", slots.problem);
-  if (slots.count > gangs::kMaxSlots) {
-    return concat("--slots=", texts.slots, ": at most ", gangs::kMaxSlots);
-  }
+  if (!slots.problem.empty()) refuse("--slots", texts.slots, slots.problem);
+  if (slots.count > gangs::kMaxSlots) refuse("--slots", texts.slots, "at most ", gangs::kMaxSlots);
   options.slots = slots.count;
   options.node = texts.name.empty() ? host_name() : texts.name;
   if (!gangs::is_gang_name(options.node)) {
-    return concat("--name=", options.node, ": wants 1 to ", gangs::kMaxNameBytes,
-                  " letters, digits, \".\", \"_\", \"-\"");
+    refuse("--name", options.node, "wants 1 to ", gangs::kMaxNameBytes,
+           " letters, digits, \".\", \"_\", \"-\"");
   }
   if (texts.keep_output != "forever") {
     options.keep_output = parse_duration(texts.keep_output);
     if (!options.keep_output) {
-      return concat("--keep-output=", texts.keep_output,
-                    ": wants a duration (90m, 30d) or forever");
+      refuse("--keep-output", texts.keep_output, "wants a duration (90m, 30d) or forever");
     }
   }
-  if (const std::string wrong = parse_metrics(texts.metrics, options.metrics); !wrong.empty()) {
-    return concat("--metrics=", texts.metrics, ": ", wrong);
-  }
+  const std::string trouble = parse_metrics(texts.metrics, options.metrics);
+  if (!trouble.empty()) refuse("--metrics", texts.metrics, trouble);
   if (options.token_file.empty()) {
-    if (auto wrong = token_variable_problem(environment); !wrong.empty()) return wrong;
+    const std::string problem = token_variable_problem(environment);
+    if (!problem.empty()) wrong.push_back(problem);
   }
   // Makes the paths absolute: each job's ddprun reads the files, too, but in the job's directory.
   for (std::string* file :
@@ -161,7 +174,10 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
     if (!file->empty()) *file = std::filesystem::absolute(*file).string();
   }
   options.directory = output_directory(texts.log_dir, environment);
-  return options.directory.empty() ? "--log-dir: HOME is not set: where shall output go?" : "";
+  if (options.directory.empty()) {
+    wrong.emplace_back("--log-dir: HOME is not set: where shall output go?");
+  }
+  return wrong;
 }
 
 }  // namespace
@@ -203,8 +219,10 @@ StandingCommandLine parse_standing_command_line(int argc, char** argv,
     for (std::string line; std::getline(lines, line);) failed = standing_failure(line);
     return failed;
   }
-  const std::string problem = settle_standing(texts, environment, options);
-  if (!problem.empty()) return standing_failure(problem);
+  const std::vector<std::string> wrong = settle_standing(app, texts, environment, options);
+  StandingCommandLine failed;
+  for (const std::string& problem : wrong) failed = standing_failure(problem);
+  if (!wrong.empty()) return failed;
   return {std::move(options), 0};
 }
 

@@ -111,7 +111,8 @@ std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
   agent::WorkerEnvironmentOptions environment = scene.environment;
   environment.network = [](const std::string& addr) {  // doesn't ask the system
     const std::string whose = addr.starts_with('<') ? addr.substr(1) : addr + ">";
-    return Environment{{env::kGlooInterface, "<the interface of " + whose}};
+    const std::string interface = "<the interface of " + whose;
+    return Environment{{env::kGlooInterface, interface}, {env::kTensorPipeInterface, interface}};
   };
   return agent::worker_environment(environment, round, local_rank, paths);
 }
@@ -151,9 +152,11 @@ void WorkerForecaster::find_later(const RoundKnowledge& knowledge,
   other.socket_directory += kOther;
   compare_with(variables(other, round, 0), "");
   const Environment common = from_strings(common_);
-  const auto interface = common.find(env::kGlooInterface);  // unless the user has set it
-  if (interface != common.end() && interface->second.starts_with('<')) {
-    later_.emplace(interface->first, "");
+  for (const char* name : {env::kGlooInterface, env::kTensorPipeInterface}) {
+    const auto interface = common.find(name);  // unless the user has set it
+    if (interface != common.end() && interface->second.starts_with('<')) {
+      later_.emplace(interface->first, "");
+    }
   }
   if (!scene_.is_num_workers_known) {
     ++other.environment.num_workers;

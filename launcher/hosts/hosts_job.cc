@@ -186,6 +186,7 @@ class HostsJob : private FleetActions {
           nodes_[node].channel->send(channel::Input{std::move(bytes)});
         }) {
     for (std::size_t i = 0; i < plan_.fleet.nodes.size(); ++i) nodes_.emplace_back(io_);
+    redraw_of(0);
     for (const int number : config.signals_to_handle.numbers) {
       const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
       if (!nohup) signals_.add(number);
@@ -343,6 +344,7 @@ class HostsJob : private FleetActions {
     } else if (const auto* serving = variants::get_if<channel::Serving>(&message)) {
       fleet_.serving(index, serving->endpoint, Clock::now());
     } else if (const auto* room = variants::get_if<channel::Room>(&message)) {
+      if (room->has_stdin_rank) redraw_of(index);
       input_.has_room(index, *room);
     } else if (const auto* end = variants::get_if<channel::End>(&message)) {
       nodes_[index].channel->keep_alive(std::chrono::milliseconds{0});
@@ -350,6 +352,12 @@ class HostsJob : private FleetActions {
       end_lines(index);
       fleet_.ended(index, *end, Clock::now());
     }
+  }
+
+  // Shows the unfinished lines of this node alone: it has the rank with stdin, so they are prompts.
+  void redraw_of(int index) {
+    for (Node& node : nodes_) node.out.redraws = node.err.redraws = false;
+    nodes_[index].out.redraws = nodes_[index].err.redraws = true;
   }
 
   // If the console's reader is slow, reads no more from this node, so that the node waits, too.

@@ -28,6 +28,12 @@ bool is_of_this_machine(const std::string& option) {
          option == "metrics";
 }
 
+// Whether an empty variable of this option counts as given. A user who sets it wants the proof, and
+// all would run without it where TLS_CA=$X has an unset variable.
+bool is_proof(const std::string& option) {
+  return option == "token-file" || option.starts_with("tls-");
+}
+
 // DDPRUN_<name>s that belong to no option.
 constexpr std::array<std::string_view, 19> kOthers = {
     env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
@@ -77,9 +83,10 @@ void OptionValues::add_environment(const Environment& environment) {
     for (const Option& option : option_table()) {
       if (option.only_typed) continue;
       const std::string variable = variable_of(prefix, option);
-      if (const auto value = find_variable(environment, variable)) {
-        set(option.name, {*value, variable});
-      }
+      const auto found = environment.find(variable);
+      if (found == environment.end()) continue;
+      if (found->second.empty() && !is_proof(option.name)) continue;
+      set(option.name, {found->second, variable});
     }
   }
 }

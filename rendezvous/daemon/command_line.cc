@@ -191,62 +191,69 @@ std::string not_host_port(const std::string& text) {
   return wrong.empty() ? "\"" + text + "\" is not HOST:PORT" : wrong;
 }
 
-// Returns what is wrong with the flags; empty: nothing.
-std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Texts& texts) {
-  if (!texts.listen.empty() && texts.listen.find_first_not_of("0123456789") == std::string::npos) {
-    return "--listen: \"" + texts.listen +
-           "\" is no host; for a port on all interfaces give :" + texts.listen;
+// Returns all that is wrong with the flags.
+std::vector<std::string> wrong_with(const CLI::App& app, const DaemonFlags& flags,
+                                    const Texts& texts) {
+  std::vector<std::string> wrong =
+      empty_files(app, {"--token-file", "--scrape-token-file", "--tls-cert", "--tls-key",
+                        "--tls-ca", "--ha-ca", "--ha-cert", "--ha-key"});
+  if (!parse_endpoint(texts.listen, kDefaultRendezvousPort)) {
+    wrong.push_back("--listen: " + not_host_port(texts.listen));
   }
-  if (app.count("--token-file") > 0 && flags.token_file.empty()) {
-    return "--token-file: no file given";
+  if (!texts.listen.empty() && texts.listen.find_first_not_of("0123456789") == std::string::npos) {
+    wrong.push_back("--listen: \"" + texts.listen +
+                    "\" is no host; for a port on all interfaces give :" + texts.listen);
   }
   if (flags.token_file.empty()) {
-    if (const auto wrong = token_variable_problem(current_environment()); !wrong.empty()) {
-      return wrong;
-    }
+    const std::string problem = token_variable_problem(current_environment());
+    if (!problem.empty()) wrong.push_back(problem);
   }
-  if (app.count("--scrape-token-file") > 0 && flags.token_file.empty()) {
-    return "--scrape-token-file: without --token-file everybody may read the pages";
+  if (!flags.scrape_token_file.empty() && flags.token_file.empty()) {
+    wrong.push_back("--scrape-token-file: without --token-file everybody may read the pages");
   }
   if (flags.state_directory && flags.state_directory->empty()) {
-    return "--state-dir: no directory given";
+    wrong.push_back("--state-dir: no directory given");
   }
   if (!flags.tls.cert.empty() && !flags.tls.ca.empty() && !flags.tls.verify_client) {
-    return "--tls-ca: here it is the authority of clients' certificates, and none is asked for: "
-           "add --tls-verify-client, or leave it out";
+    wrong.push_back(
+        "--tls-ca: here it is the authority of clients' certificates, and none is asked for: "
+        "add --tls-verify-client, or leave it out");
   }
   if (texts.durability != "process" && texts.durability != "disk") {
-    return "--durability: \"" + texts.durability + "\" is neither process nor disk";
+    wrong.push_back("--durability: \"" + texts.durability + "\" is neither process nor disk");
+  } else if (app.count("--durability") > 0 && !flags.state_directory) {
+    wrong.push_back("--durability says how --state-dir is written; give that, too");
   }
   if (!parse_duration(texts.keep_finished)) {
-    return "--keep-finished: \"" + texts.keep_finished + "\" is no duration (3600, 90m, 1d; 0)";
+    wrong.push_back("--keep-finished: \"" + texts.keep_finished +
+                    "\" is no duration (3600, 90m, 1d; 0)");
   }
   const auto grace = parse_duration(texts.reconnect_grace);
   if (!grace || *grace < kShortestGrace || *grace > kLongestGrace) {
-    return "--reconnect-grace: \"" + texts.reconnect_grace + "\" is not 0.01s to 60s";
+    wrong.push_back("--reconnect-grace: \"" + texts.reconnect_grace + "\" is not 0.01s to 60s");
   }
   if (texts.watch_output != "on" && texts.watch_output != "off") {
-    return "--watch-output: \"" + texts.watch_output + "\" is neither on nor off";
-  }
-  if (app.count("--durability") > 0 && !flags.state_directory) {
-    return "--durability says how --state-dir is written; give that, too";
+    wrong.push_back("--watch-output: \"" + texts.watch_output + "\" is neither on nor off");
   }
   if (texts.ha && flags.state_directory) {
-    return "--state-dir: with --ha the jobs are kept in etcd alone; leave one of the two out";
+    wrong.push_back(
+        "--state-dir: with --ha the jobs are kept in etcd alone; leave one of the two out");
   }
   for (const char* flag : {"--ha-lease", "--ha-name", "--ha-ca", "--ha-cert", "--ha-key"}) {
-    if (!texts.ha && app.count(flag) > 0) return concat(flag, ": is for --ha; give that, too");
+    if (!texts.ha && app.count(flag) > 0) {
+      wrong.push_back(concat(flag, ": is for --ha; give that, too"));
+    }
   }
   const auto lease = parse_duration(texts.ha_lease);
   if (!lease || *lease < kShortestLease || *lease > kLongestLease ||
       *lease % std::chrono::seconds(1) != std::chrono::milliseconds(0)) {
-    return "--ha-lease: \"" + texts.ha_lease + "\" is not 2s to 60s in whole seconds";
+    wrong.push_back("--ha-lease: \"" + texts.ha_lease + "\" is not 2s to 60s in whole seconds");
   }
   const auto name = parse_endpoint(flags.ha_name, 0);
   if (!flags.ha_name.empty() && (!name || name->host.empty() || name->port == 0)) {
-    return "--ha-name: " + not_host_port(flags.ha_name);
+    wrong.push_back("--ha-name: " + not_host_port(flags.ha_name));
   }
-  return {};
+  return wrong;
 }
 
 }  // namespace
@@ -286,10 +293,16 @@ CommandLine parse_command_line(int argc, char** argv) {
     return {std::nullopt, print_what_was_asked(
                               "ddprund", completion_script(completed_program(app), texts.shell))};
   }
-  const auto endpoint = parse_endpoint(texts.listen, kDefaultRendezvousPort);
-  if (!endpoint) return fail("--listen: " + not_host_port(texts.listen));
-  if (const std::string wrong = wrong_with(app, flags, texts); !wrong.empty()) return fail(wrong);
-  flags.listen = *endpoint;
+  std::vector<std::string> wrong = wrong_with(app, flags, texts);
+  try {
+    if (texts.ha) flags.ha = ha::parse_ha_url(*texts.ha);
+  } catch (const Error& error) {
+    wrong.push_back(concat("--ha: ", error.what()));
+  }
+  CommandLine failed;
+  for (const std::string& problem : wrong) failed = fail(problem);
+  if (!wrong.empty()) return failed;
+  flags.listen = *parse_endpoint(texts.listen, kDefaultRendezvousPort);
   flags.durability =
       texts.durability == "disk" ? journal::Durability::kDisk : journal::Durability::kProcess;
   flags.daemon.has_gangs = true;
@@ -298,13 +311,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   flags.daemon.watch_output = texts.watch_output == "on";
   flags.ha_lease =
       std::chrono::duration_cast<std::chrono::seconds>(*parse_duration(texts.ha_lease));
-  try {
-    if (texts.ha) flags.ha = ha::parse_ha_url(*texts.ha);
-    flags.daemon.stands_by = texts.ha.has_value();
-    if (texts.ha) limit_bytes_in_etcd(flags.daemon);
-  } catch (const Error& error) {
-    return fail(concat("--ha: ", error.what()));
-  }
+  flags.daemon.stands_by = texts.ha.has_value();
+  if (texts.ha) limit_bytes_in_etcd(flags.daemon);
   return {std::move(flags), 0};
 }
 

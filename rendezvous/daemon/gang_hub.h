@@ -33,7 +33,9 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
     // True without a token: only this machine's users come, and the kernel tells who each one is.
     bool asks_kernel = false;
     std::string refusal;  // why all agents are refused; empty: they are taken
-    std::size_t max_nodes = 1'024;
+    // The limit of one owner holds where the kernel tells who that is, so that one user's agents
+    // leave places to others'. With a token a client may say any user, and one may have a cluster.
+    std::size_t max_nodes = 1'024, max_nodes_of_owner = 512;
     journal::Journal* journal = nullptr;  // must outlive this; nullptr: none
   };
 

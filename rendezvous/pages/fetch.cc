@@ -101,7 +101,8 @@ class Exchange {
     if (fd) return fd;
     const std::string who = to_string(options_.endpoint);
     throw Error(ErrorCode::kUnavailable,
-                concat("can't connect to ", failure.starts_with(who) ? "" : who + ": ", failure));
+                concat("can't connect to ", failure.starts_with(who) ? "" : who + ": ", failure,
+                       options_.hint));
   }
 
   template <typename Begin>

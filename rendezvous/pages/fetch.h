@@ -27,6 +27,8 @@ struct FetchOptions {
   bool is_acted_on =
       false;               // another user's server on this machine is refused if it proves nothing
   bool is_patient = true;  // a refused connection is tried again until the timeout
+  // Follows the message of a connection that is refused, and not tried again.
+  std::string hint = {};
 };
 
 struct Page {

@@ -15,12 +15,14 @@ InterfaceAddress interface(const std::string& name, const std::string& address, 
 
 }  // namespace
 
-TEST_CASE("network_variables: Gloo gets the interface of the node's address") {
+TEST_CASE("network_variables: Gloo and TensorPipe get the interface of the node's address") {
   const std::vector<InterfaceAddress> all{
       interface("lo", "127.0.0.1"), interface("eth0", "10.0.0.2"), interface("eth1", "10.1.0.2"),
       interface("docker0", "172.17.0.1")};
-  CHECK(network_variables("10.1.0.2", all) == Environment{{env::kGlooInterface, "eth1"}});
-  CHECK(network_variables("127.0.0.1", all) == Environment{{env::kGlooInterface, "lo"}});
+  CHECK(network_variables("10.1.0.2", all) ==
+        Environment{{env::kGlooInterface, "eth1"}, {env::kTensorPipeInterface, "eth1"}});
+  CHECK(network_variables("127.0.0.1", all) ==
+        Environment{{env::kGlooInterface, "lo"}, {env::kTensorPipeInterface, "lo"}});
   std::vector<InterfaceAddress> two = all;  // Gloo takes an interface's first address
   two.push_back(interface("eth1", "10.1.0.3"));
   two.push_back(interface("lo", "10.7.7.7"));

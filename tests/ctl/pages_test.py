@@ -304,10 +304,10 @@ class Pages(harness.Case):
     def test_it_says_at_once_how_to_give_an_endpoint_if_there_is_none(self):
         if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
             self.skipTest("no network name spaces")  # only in a name space the default port is surely free
-        for command in ("status", "jobs"):
+        for command in (["status"], ["jobs"], ["jobs", "--to=nodes"], ["cancel", "nodes:x"]):
             began = time.monotonic()
             done = self.finish(self.start("--net", "sh", "-c", 'ip link set lo up; exec "$0" "$@"', harness.DDPRUNCTL,
-                                          command, program="unshare"))
+                                          *command, program="unshare"))
             self.assertLess(time.monotonic() - began, 5)  # an earlier version took 10 s
             self.check_one_line(done, "127.0.0.1:29400", "Connection refused", "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT",
                                 "ddprun.toml")

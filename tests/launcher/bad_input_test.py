@@ -261,6 +261,12 @@ class BadInput(harness.Case):
             port = harness.free_port()
             done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # the job has one node, as with torchrun
             self.assertEqual(done.returncode, 0, done.text)
+        for flags, line in (
+                (["--master-addr=0.0.0.0", "--node-rank=1"], "--master-addr=HOST"),
+                (["--rdzv-endpoint=0.0.0.0:7", "--rdzv-conf=is_host=0"], "--rdzv-endpoint=HOST:7"),
+                (["--rdzv-endpoint=127.0.0.1:7", "--local-addr=0.0.0.0"], f"--local-addr={socket.gethostname()}")):
+            with self.subTest(flags):
+                self.assertTrue(self.refused("--nnodes=2", *flags, "true").endswith(f"as in {line}"))
 
     def test_a_lack_of_loopback_is_said_at_once(self):
         if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:

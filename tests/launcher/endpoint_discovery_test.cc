@@ -99,6 +99,26 @@ TEST_CASE("discovery: several endpoints neither have fixed ranks nor are served 
         "DDPRUN_RDZV_ENDPOINT: \"a,A\": has A:29400 twice");
 }
 
+TEST_CASE("discovery: a node that doesn't serve gets no endpoint that stands for any address") {
+  for (const char* any : {"0.0.0.0", "0", "::", "[::]"}) {
+    CAPTURE(any);
+    CHECK_THAT(
+        found({{"--nnodes=2", std::string("--master-addr=") + any, "--node-rank=1"}, {}, {}}),
+        Contains("(--master-addr): no node reaches") && EndsWith("--master-addr=HOST"));
+  }
+  CHECK_THAT(found({{"--nnodes=2", "--rdzv-backend=static", "--node-rank=1"},
+                    {{"DDPRUN_RDZV_ENDPOINT", "0.0.0.0"}},
+                    {}}),
+             StartsWith("0.0.0.0:29500 (DDPRUN_RDZV_ENDPOINT): no node reaches"));
+  const std::vector<std::string> flags = {"--nnodes=2", "--rdzv-conf=is_host=0"};
+  CHECK_THAT(found({flags, {{"PET_RDZV_ENDPOINT", "[::]:7"}}, {}}),
+             EndsWith("the node that serves, as in --rdzv-endpoint=HOST:7"));
+  CHECK_THAT(found({{"--nnodes=2"}, {{"DDPRUN_RDZV_ENDPOINT", "a,0.0.0.0"}}, {}}),
+             StartsWith("0.0.0.0:29400 (DDPRUN_RDZV_ENDPOINT): no node reaches"));
+  CHECK(found({{"--nnodes=2", "--master-addr=0.0.0.0", "--node-rank=0"}, {}, {}}) ==
+        "static 0.0.0.0:29500 --master-addr");
+}
+
 TEST_CASE("discovery: --rdzv-backend=static means fixed ranks, wherever the endpoint comes from") {
   const std::vector<std::string> flags = {"--nnodes=2", "--rdzv-backend=static", "--node-rank=0"};
   CHECK(found({flags, {{"DDPRUN_RDZV_ENDPOINT", "h"}}, {}}) ==

@@ -2,6 +2,8 @@
 """Runs ddprun with a clean environment, here or on hosts of netns.py, and waits with a deadline."""
 import functools
 import os
+import pty
+import select
 import subprocess
 import sys
 import time
@@ -93,6 +95,24 @@ class Case(unittest.TestCase):
         read_of(process)  # process.read: await_line() and finish() fill it
         self.addCleanup(self._end, process)
         return process
+
+    def on_terminal(self, *args, host=None, **more):
+        """Starts ddprun on a pseudo-terminal. Returns the process, and this side of the terminal."""
+        terminal, theirs = pty.openpty()
+        popen = host.popen if host else subprocess.Popen
+        process = popen([DDPRUN, *args], env=environment(TERM="xterm", NO_COLOR="1", **more), stdin=theirs, stdout=theirs,
+                        stderr=theirs)
+        os.close(theirs)
+        for end in (process.kill, process.wait, functools.partial(os.close, terminal))[::-1]:
+            self.addCleanup(end)
+        return process, terminal
+
+    def await_shown(self, terminal, wanted):
+        """Reads the terminal until it has shown these bytes."""
+        shown = b""
+        while wanted not in shown:
+            self.assertTrue(select.select([terminal], [], [], TIMEOUT)[0], f"no {wanted} in {TIMEOUT} s: {shown}")
+            shown += os.read(terminal, 4096)
 
     def _end(self, process):
         state = "ran" if process.poll() is None else f"had ended with {process.returncode}"

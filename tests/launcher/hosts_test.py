@@ -386,6 +386,15 @@ class StandardInput(HostsCase):
             done = self.finish(running)
             self.assertEqual(set(done.stdout.splitlines()), {f"[{r}] " + "typed" * (r == rank) for r in range(4)}, done.text)
 
+    def test_a_prompt_of_a_rank_with_stdin_is_shown(self):
+        process, terminal = self.on_terminal(
+            "--hosts=node[0,1]", "--ssh=" + " ".join(self.keys.ssh_words()), "--stdin-rank=1", "sh", "-c",
+            '[ $RANK = 0 ] || { printf "name? "; read name; echo "hello $name"; }', host=self.hosts[0])
+        self.await_shown(terminal, b"[1] name? ")
+        os.write(terminal, b"you\n")
+        self.await_shown(terminal, b"hello you")
+        self.assertEqual(process.wait(harness.TIMEOUT), 0)
+
     def test_a_rank_that_is_not_there_is_told(self):
         done = self.outcome("node[0,1]", "--stdin-rank=2", "true", code=0)
         self.assertEqual(done.stderr.count("--stdin-rank=2: there is no rank 2, the last one is 1; no rank has stdin"), 1, done.text)

@@ -95,6 +95,7 @@ TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(num_visible_gpus(4, "none") == 0);
   CHECK(num_visible_gpus(4, " 0, 1 ,2") == 3);
   CHECK(num_visible_gpus(4, "0,1,0") == 0);
+  CHECK(num_visible_gpus(2, "0,1,0") == 0);
 }
 
 TEST_CASE("nproc: more workers than GPUs is said") {

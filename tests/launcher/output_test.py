@@ -340,6 +340,14 @@ class Terminal(harness.Case):
                                      '[ $RANK = 1 ] || for i in 10 20; do printf "\\r$i%%"; sleep 0.3; done'], NO_COLOR="1")
         self.assertIn("[0] 10%\r\x1b[K[0] 20%", shown)
 
+    def test_a_prompt_of_the_rank_with_stdin_is_shown(self):
+        process, terminal = self.on_terminal("--standalone", "--nproc_per_node=2", "--stdin-rank=1", "sh", "-c",
+                                             '[ $RANK = 0 ] || { printf "name? "; read name; echo "hello $name"; }')
+        self.await_shown(terminal, b"[1] name? ")
+        os.write(terminal, b"you\n")
+        self.await_shown(terminal, b"hello you")
+        self.assertEqual(process.wait(harness.TIMEOUT), 0)
+
     def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(self):
         pid, terminal = pty.fork()
         if pid == 0:  # plays the shell: its job is in another process group, and it reads the typed text itself

@@ -692,6 +692,11 @@ class OneHost(StandingCase):
         self.check_one_line(done, "ddprun-agent: --slots=0: wants a number from 1 to ")
         self.assertNotIn("nproc", done.stderr)
 
+    def test_an_agent_tells_all_values_that_cannot_be(self):
+        flags = ["--rdzv-endpoint=:::", "--slots=0", "--name=a b", "--keep-output=x", "--metrics=:99999"]
+        done = self.finish(self.start(*flags, program=AGENT), code=2)
+        self.assertEqual([line.split(": ")[1] for line in done.stderr.splitlines()], flags, done.stderr)
+
     def test_an_agent_names_the_flag_of_a_bad_token_and_all_bad_keys_of_a_file(self):
         done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", "--token-file=/none", program=AGENT))
         self.check_one_line(done, "ddprun-agent: --token-file: can't take the secret in /none: ")
@@ -801,28 +806,42 @@ class Strangers(StandingCase):
         done = self.finish(job)
         self.assertEqual((done.returncode, done.stdout), (0, "held is done\n"), done.text)
 
-    def test_a_known_agent_comes_back_where_no_place_is_left(self):
-        self.flags = []
+    def raw_queue(self):
+        """Starts a ddprund to which many connections can be made."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
         self.queue()
 
-        def agent(node):
-            agent = raw_agent.RawAgent(self.endpoint, path="/v1/node")
-            self.addCleanup(agent.socket.close)
-            agent.tell({"type": "hello", "protocol": 1, "version": "1", "instance": "%032x" % 7, "node": node, "slots": 1,
-                        "user": getpass.getuser(), "uid": os.getuid(), "gangs": []})
-            return agent
+    def raw(self, node, token=None, **more):
+        agent = raw_agent.RawAgent(self.endpoint, token=token, path="/v1/node")
+        self.addCleanup(agent.socket.close)
+        agent.tell({"type": "hello", "protocol": 1, "version": "1", "instance": "%032x" % 7, "node": node, "slots": 1,
+                    "user": getpass.getuser(), "uid": os.getuid(), "gangs": [], **more})
+        return agent
 
-        first = agent("n0")
+    def test_a_known_agent_comes_back_where_no_place_is_left(self):
+        self.raw_queue()
+        with open(self.token_file, "rb") as file:
+            token = file.read().strip()
+        first = self.raw("n0", token)
         first.message("welcome")
         for number in range(1, 1024):
-            agent(f"n{number}").message("welcome")
+            self.raw(f"n{number}", token).message("welcome")
         first.socket.close()
-        agent("n0").message("welcome")
-        self.assertIn("1024 standing agents", agent("new").message("refused")["reason"])
+        self.raw("n0", token).message("welcome")
+        self.assertIn("1024 standing agents", self.raw("new", token).message("refused")["reason"])
+
+    def test_one_user_s_agents_leave_places_to_others_without_a_token(self):
+        self.flags = []
+        self.raw_queue()
+        for number in range(512):
+            self.raw(f"n{number}").message("welcome")
+        self.assertIn("512 standing agents of " + getpass.getuser(), self.raw("more").message("refused")["reason"])
+        if os.getuid() != 0:
+            self.skipTest("only root has agents of other users")
+        self.raw("more", user="somebody", uid=12345).message("welcome")
 
     def test_an_agent_takes_its_own_user_s_gangs_alone(self):
         self.flags = []

@@ -13,6 +13,7 @@ import relay
 
 TOKEN = "a-token-that-is-to-be-found-nowhere-0123456789"
 SH = ["sh", "-c", harness.SHOW]
+AGENT = os.path.join(harness.BIN, "ddprun-agent")
 
 
 def forms(secret):
@@ -39,12 +40,37 @@ class TokenCase(harness.Case):
 
 class OneHost(TokenCase):
     def test_a_variable_that_is_set_but_empty_is_refused_by_each_program(self):
-        for program, words in ((harness.DDPRUND, ["--listen=127.0.0.1:0"]), (harness.DDPRUN, ["--standalone", *SH]),
+        for program, words in ((harness.DDPRUND, ["--listen=127.0.0.1:0"]),
                                (harness.DDPRUNCTL, ["jobs", "--rdzv-endpoint=127.0.0.1:1"]),
-                               (os.path.join(harness.BIN, "ddprun-agent"), ["--rdzv-endpoint=127.0.0.1:1"])):
+                               (AGENT, ["--rdzv-endpoint=127.0.0.1:1"])):
             with self.subTest(program):
                 done = self.finish(self.start(*words, program=program, DDPRUN_TOKEN_FILE=""))
                 self.check_one_line(done, "DDPRUN_TOKEN_FILE is set, but empty: name the token's file there, or unset it")
+        for variable in ("DDPRUN_TOKEN_FILE", "PET_TOKEN_FILE", "DDPRUN_TLS_CA", "DDPRUN_TLS_CERT", "DDPRUN_TLS_KEY"):
+            with self.subTest(variable):
+                done = self.ddprun("--standalone", *SH, **{variable: ""})
+                self.check_one_line(done, f"{variable}=: wants a value, got nothing")
+        self.ddprun("--standalone", f"--token-file={self.token()}", "true", code=0, DDPRUN_TOKEN_FILE="")
+
+    def test_an_empty_flag_of_a_proof_is_refused_by_each_program(self):
+        tls = ["--tls-ca", "--tls-cert", "--tls-key"]
+        for program, words, flags in (
+                (harness.DDPRUND, [], ["--token-file", "--scrape-token-file", *tls]),
+                (harness.DDPRUND, ["--ha=etcd://127.0.0.1:1"], ["--ha-ca", "--ha-cert", "--ha-key"]),
+                (harness.DDPRUNCTL, ["jobs", "--rdzv-endpoint=127.0.0.1:1"], ["--token-file", *tls]),
+                (AGENT, ["--rdzv-endpoint=127.0.0.1:1"], ["--token-file", *tls])):
+            for flag in flags:
+                with self.subTest(program=program, flag=flag):
+                    done = self.finish(self.start(*words, flag, "", program=program))
+                    self.check_one_line(done, f"{flag}: no file given")
+
+    def test_an_empty_name_in_the_configuration_is_refused_by_each_program(self):
+        for key in ("token_file", "tls_ca"):
+            path = self.write(self.scratch(), "ddprun/ddprun.toml", f'rdzv_endpoint = "127.0.0.1:1"\n{key} = ""\n')
+            for program, words in ((harness.DDPRUN, SH), (harness.DDPRUNCTL, ["jobs"]), (AGENT, [])):
+                with self.subTest(program=program, key=key):
+                    done = self.finish(self.start(*words, program=program, XDG_CONFIG_HOME=os.path.dirname(os.path.dirname(path))))
+                    self.check_one_line(done, f"{path}:2: {key}", "wants a value, got nothing")
 
     def test_the_right_token_by_flag_variable_and_file(self):
         path = self.token()

@@ -94,6 +94,16 @@ class Warning_(harness.Case):
         for node in nodes:
             self.finish(node, code=0)
 
+    def test_control_z_does_not_cost_a_ddprund_its_job_of_one_node(self):
+        _, endpoint = self.ddprund()
+        node = self.start(f"--rdzv-endpoint={endpoint}", "sh", "-c",
+                          'echo ready; until [ -e "$GO" ]; do sleep 0.02; done', GO=self.go)
+        self.lines(node, "ready")
+        node.send_signal(signal.SIGTSTP)
+        self.await_line(node, "got SIGTSTP", "goes on")
+        self.let_go()
+        self.finish(node, code=0)
+
     def test_the_workers_are_warned_before_the_time_limit(self):
         process = self.start("--standalone", "--time-limit=30", "--preemption-notice=29", "--no-python", sys.executable,
                              self.script, GO=self.go)

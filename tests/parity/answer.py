@@ -15,7 +15,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 TIMEOUT = 120
 # Variables that no launcher sets, or that are always the same.
-DROPPED = {"_", "SHLVL", "PWD", "OLDPWD", "PARITY_OUT", "GLOO_SOCKET_IFNAME", "PATH", "HOME", "TMPDIR", "LC_CTYPE", "PYTHONPATH",
+DROPPED = {"_", "SHLVL", "PWD", "OLDPWD", "PARITY_OUT", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "PATH", "HOME", "TMPDIR", "LC_CTYPE", "PYTHONPATH",
            "XDG_CONFIG_HOME", "PYTHON_EXEC"}
 RANDOM_ID = re.compile(r"\b[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\b")
 

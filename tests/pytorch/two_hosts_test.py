@@ -19,6 +19,12 @@ class TwoHosts(harness.Job):
         self.assertEqual(self.lines("".join(outputs), "trained rank"),
                          [f"trained rank {r} of 4" for r in range(4)], self.transcript)
 
+    def test_rpc_reaches_the_other_host(self):
+        endpoint = f"--rdzv-endpoint={self.hosts[0].address}:29400"
+        codes, outputs = self.run_on_hosts(self.hosts, lambda _: ["--nnodes=2", endpoint, harness.job("rpc")])
+        self.assertEqual(codes, [0, 0], self.transcript)
+        self.assertEqual(self.lines("".join(outputs), "rank "), ["rank 0 hears 1", "rank 1 hears 0"], self.transcript)
+
     def test_fixed_ranks_with_master_addr(self):
         codes, outputs = self.run_on_hosts(
             self.hosts, lambda host: ["--nnodes=2", "--nproc_per_node=1",

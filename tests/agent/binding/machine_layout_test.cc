@@ -99,6 +99,8 @@ TEST_CASE("machine layout: CUDA_VISIBLE_DEVICES chooses GPUs as CUDA reads it") 
   CHECK(indices(visible_gpus(gpus, "1,7,0")) == std::vector<int>{1});
   CHECK(visible_gpus(gpus, "").empty());
   CHECK(visible_gpus(gpus, "-1").empty());
+  CHECK(indices(visible_gpus(gpus, " 0,\t1 ")) == std::vector<int>{0, 1});
+  CHECK(visible_gpus(gpus, "1,0,1").empty());
 }
 
 TEST_CASE("CPU sets: lists as the kernel writes them") {

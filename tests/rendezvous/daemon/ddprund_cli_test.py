@@ -104,6 +104,12 @@ class CommandLine(harness.Case):
         self.assertEqual(done.returncode, 2, done.text)
         self.assertEqual([line.split()[3] for line in done.stderr.splitlines()], ["--lisen", "--zzz", "--verbos"])
 
+    def test_all_values_that_cannot_be_are_told(self):
+        flags = ["--tls-cert", "--listen", "--durability", "--keep-finished", "--watch-output", "--ha-lease", "--ha"]
+        done = self.ended(*(word for flag in flags for word in (flag, "" if flag.startswith("--tls") else ":x:")))
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual([line.split(": ")[1] for line in done.stderr.splitlines()], flags, done.stderr)
+
     def test_an_invalid_port_is_said(self):
         for flag in ("--listen=:99999", "--ha-name=a:99999", "--ha=etcd://a:99999/x"):
             flags = ["--ha=etcd://a:1/x", flag] if flag.startswith("--ha-name") else [flag]
