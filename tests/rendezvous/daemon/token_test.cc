@@ -88,8 +88,9 @@ TEST_CASE("Token: one run's token waits while an earlier run's rendezvous has th
   boost::asio::io_context io{1};
   set_log_level(LogLevel::kInfo);
   const test::LogLines log;
-  auto daemon = std::make_unique<Daemon>(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
-                                         with_token("the earlier run's token"));
+  auto daemon =
+      std::make_unique<Daemon>(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}),
+                               with_token("the earlier run's token"));
   const Endpoint endpoint{.host = "127.0.0.1", .port = daemon->port()};
   membership::LinkSecurity security{secret_of(kToken), nullptr};
   security.token_is_of_one_run = true;
