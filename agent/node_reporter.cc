@@ -159,7 +159,11 @@ AgentMetrics NodeReporter::metrics() {
   all.node = node_monitor_.read();
   all.uses = worker_uses_.look(pids, Clock::now());
   for (std::size_t i = 0; i < all.uses.size(); ++i) {
-    all.pages.push_back(pids[i] != 0 ? talk_.read_progress(static_cast<int>(i)) : std::nullopt);
+    const int local_rank = static_cast<int>(i);
+    all.pages.push_back(pids[i] != 0 ? talk_.read_progress(local_rank) : std::nullopt);
+    std::string framework = pids[i] != 0 ? talk_.framework(local_rank) : "";
+    all.frameworks.push_back(framework.empty() ? std::nullopt
+                                               : std::optional(std::move(framework)));
   }
   all.process = metrics::own_use();
   return all;

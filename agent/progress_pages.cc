@@ -129,6 +129,7 @@ std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
   words.skipped_steps = load(page.seen_skipped);
   words.num_reports = load(page.seen_reports);
   words.loss_bits = load(page.seen_loss);
+  words.samples = load(page.seen_samples);
   words.seen_collective = seen_collective_of(page);
   StepSums sums;
   sums.num_steps = load(page.seen_timed);

@@ -174,6 +174,7 @@ std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   told->step = seen->step;
   told->steps_done = seen->steps_done;
   if (!told->steps) told->steps = seen->steps;
+  if (told->samples == 0) told->samples = seen->samples;
   if (told->num_reports == 0) {
     told->num_reports = seen->num_reports;
     told->loss_bits = seen->loss_bits;

@@ -134,6 +134,7 @@ struct ProgressPage {
   // process group has begun.
   Word seen_collective[2];
   Word seen_collectives;
+  Word seen_samples;  // that its data loader gave the steps
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
@@ -145,6 +146,7 @@ static_assert(
     offsetof(ProgressPage, num_reports) == 768 && offsetof(ProgressPage, steps_begun) == 792 &&
     offsetof(ProgressPage, step_bytes) == 856 && offsetof(ProgressPage, seen_step) == 864 &&
     offsetof(ProgressPage, seen_step_bytes) == 936 && offsetof(ProgressPage, seen_loss) == 968 &&
-    offsetof(ProgressPage, seen_collectives) == 992);
+    offsetof(ProgressPage, seen_collectives) == 992 &&
+    offsetof(ProgressPage, seen_samples) == 1000);
 
 }  // namespace ddprun

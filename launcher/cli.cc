@@ -52,6 +52,14 @@ class ArgumentParser {
       const std::size_t equals = flag.find('=');
       const std::string name = flag.substr(0, equals);
       const Option* option = named(name);
+      if (const Option* off = option == nullptr ? switched_off(name) : nullptr) {
+        if (equals == std::string::npos) {
+          take(*off, "off", problems);
+        } else {
+          problems.push_back(flag + ": this flag takes no value");
+        }
+        continue;
+      }
       if (option == nullptr) {
         const Option* meant = nearest(name);
         problems.push_back("unknown flag " + name +
@@ -138,6 +146,15 @@ class ArgumentParser {
       if (found.size() == 1) return found.front();
     }
     return nullptr;
+  }
+
+  // "--no-observe" → observe. Returns the option of that name whose values are on and off, or
+  // nullptr. No source but the command line has this form, so that one value has one key.
+  static const Option* switched_off(const std::string& name) {
+    const std::string word = underscored(name);
+    if (!word.starts_with("__no_")) return nullptr;
+    const Option* option = find_option(word.substr(5));
+    return option != nullptr && option->value == "on|off" ? option : nullptr;
   }
 
   // Returns the option that an unknown flag is most likely meant for, or nullptr.

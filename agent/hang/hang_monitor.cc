@@ -137,9 +137,9 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
     if (least == nullptr || page->step < least->step) least = &*page;
     status.skipped_steps = std::max(status.skipped_steps, page->skipped_steps);
     add_gpu_peak(status, page->gpu_peak_bytes, numbers_.of(static_cast<int>(i)));
+    samples += page->samples;
     if (page->num_reports == 0) continue;
     reports += page->num_reports;
-    samples += page->samples;
     const auto loss = std::bit_cast<double>(page->loss_bits);
     if (!std::isfinite(loss)) {
       ++status.num_nan;
@@ -152,7 +152,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
   if (least == nullptr) return std::nullopt;
   status.phase = to_string(least->phase);
   status.step = least->step;
-  if (reports > 0 && !counted_at_) {
+  if ((reports > 0 || samples > 0) && !counted_at_) {
     counted_at_ = now;
     counted_ = samples;
   }

@@ -113,6 +113,12 @@ void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>
                "Time of a worker's timed steps.", pages, sum_of(&StepSums::step, 1e9));
   of_each_rank(out, "ddprun_worker_loader_seconds_total", Type::kCounter,
                "Wait for data in a worker's timed steps.", pages, sum_of(&StepSums::loader, 1e9));
+  of_each_rank(out, "ddprun_worker_communication_seconds_total", Type::kCounter,
+               "Time of collectives in a worker's timed steps.", pages,
+               sum_of(&StepSums::communication, 1e9));
+  of_each_rank(out, "ddprun_worker_exposed_seconds_total", Type::kCounter,
+               "Time of these in which the worker only waited for them.", pages,
+               sum_of(&StepSums::exposed, 1e9));
   const auto seen = [](std::uint64_t ProgressWords::*word) {
     return [word](const ProgressWords& page) {
       return page.*word > 0 ? std::optional(page.*word) : std::nullopt;
@@ -132,6 +138,20 @@ void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>
   of_each_rank(out, "ddprun_worker_samples_total", Type::kCounter,
                "Samples that a worker has trained on in its round.", pages,
                seen(&ProgressWords::samples));
+}
+
+void write_frameworks(TextWriter& out, const std::vector<std::optional<std::string>>& frameworks) {
+  bool is_begun = false;
+  const std::size_t num = std::min(frameworks.size(), WorkerUseReader::kMostWorkers);
+  for (std::size_t i = 0; i < num; ++i) {
+    if (!frameworks[i]) continue;
+    if (!std::exchange(is_begun, true)) {
+      out.family("ddprun_worker_info", Type::kGauge,
+                 "1; the framework of a worker's program, its backend and its ranks.");
+    }
+    out.sample({{"local_rank", std::to_string(i)}, {"framework", *frameworks[i]}},
+               std::uint64_t{1});
+  }
 }
 
 void write_counters(TextWriter& out, const NodeCounters& node) {
@@ -233,6 +253,7 @@ std::string metrics_to_text(const AgentMetrics& all, metrics::Format format) {
   write_workers(out, all);
   write_uses(out, all.uses);
   write_pages(out, all.pages);
+  write_frameworks(out, all.frameworks);
   write_node(out, all.node);
   metrics::write(out, all.process);
   return out.finish();

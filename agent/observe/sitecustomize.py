@@ -13,13 +13,13 @@ _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
 _PARTS = range(113, 118)  # forward, backward, communication, exposed in ns, then bytes
 _GPU_PEAK, _SKIPPED, _REPORTS, _LOSS = range(118, 122)
-_NAME, _NAME_END, _COLLECTIVES = range(122, 125)  # the last collective's name in two words, and its number
+_NAME, _NAME_END, _COLLECTIVES, _LOADED = range(122, 126)  # the last collective's name in two words, its number; samples
 _PAUSE = 8  # an interval longer than so many mean steps is a pause (evaluation, checkpoint), not a step
 _REST = 64  # another optimizer is counted instead if it has made so many steps since the counted one's last
 _TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
-_LOOK, _LONG_NS = 10, 10**9  # costly readings are taken after each tenth step, and after a long one
+_LOOK, _LONG_NS = 10, 2 * 10**7  # costly readings are taken after each tenth step, and after a long one
 # PyTorch takes the times of one iteration in so many; its default is 100. A prime number meets the first and the last
-# backward of a step in turn.
+# backward of a step in turn. A long step on a CPU has its own times taken, for waits differ from step to step.
 _CPU_RATE, _RATE = 7, 101
 _SAMPLES = 8  # the mean of the last so many is shown
 _GPU_AFTER_NS = 2 * 10**9
@@ -78,9 +78,14 @@ class _Model:
 
     def __init__(self, module, step):
         self.module, self.since = module, step  # `module` is a weak reference
-        self.iteration, self.samples = 0, []
+        self.iteration, self.samples, self.rate = 0, [], 0
 
-    def parts(self, step):
+    def set_rate(self, module, rate):
+        if rate != self.rate:
+            self.rate = rate
+            module._set_ddp_runtime_logging_sample_rate(rate)
+
+    def parts(self, step, is_long):
         """Returns the values of _PARTS for one step, means of the last samples. Empty: no sample yet, or no model."""
         module = self.module()
         if module is None:
@@ -94,6 +99,8 @@ class _Model:
                 (said["forward_compute_time"], said["backward_compute_time"], communication, exposed,
                  said["total_parameter_size_bytes"])]
         repeats = max(1, round(self.iteration / max(1, step - self.since)))  # gradients may be accumulated
+        if module.device_type == "cpu":  # one more than the backwards of a step meets each of them in turn
+            self.set_rate(module, _CPU_RATE if not is_long else 1 if repeats == 1 else repeats + 1)
         return [repeats * sum(each) // len(self.samples) for each in zip(*self.samples)]
 
 
@@ -111,7 +118,8 @@ class _Steps:
         self.of_others = {}  # other optimizers' steps since that one's last, by id()
         self.thread = None  # the thread that calls that optimizer
         self.ended_at = None
-        self.loader_ns = 0  # time in data loaders since the last step
+        self.loader_ns, self.wait_ns = 0, 0  # time in data loaders and in waits for collectives since the last step
+        self.loaded = {}  # samples since then, by id() of the data loader's iterator; 0: it doesn't tell how many
         self.mean_ns = 0.0
         self.looks = {"parts of steps": self._look_at_models, "readings of GPU memory": self._look_at_gpu}
         self.next_gpu_look = 0
@@ -119,7 +127,7 @@ class _Steps:
         self.framework_logs, self.board_name = False, None  # the loss' name in TensorBoard or wandb
         self.models, self.parts = [], []
         self.without_parts = 0  # the last steps whose parts aren't added yet
-        self.when_met = None  # is to be called once the agent's page is there
+        self.when_met = []  # functions to be called once the agent's page is there, each with one that takes its error
         self.begun = None  # returns how many collectives the default process group has begun
 
     def after_step(self, optimizer, _args, _kwargs):
@@ -140,6 +148,8 @@ class _Steps:
         self.of_others.clear()
         now, before = self.clock(), self.ended_at
         loader_ns, self.loader_ns, self.ended_at = self.loader_ns, 0, now
+        wait_ns, self.wait_ns = self.wait_ns, 0
+        loaded, self.loaded = self.loaded, {}
         self.unsaid += 1
         if self.words is None and not self._meet_agent(now):
             return
@@ -148,6 +158,8 @@ class _Steps:
             self._count_collectives()
         words[_STEP] += self.unsaid
         self.unsaid = 0
+        if len(loaded) == 1:  # of several loaders it isn't known whose samples are the step's
+            words[_LOADED] += sum(loaded.values())
         if words[_STEP] % _LOOK == 0 or (before and now - before > _LONG_NS):
             self._look(now)
         if before is None:
@@ -161,10 +173,13 @@ class _Steps:
         words[_BEGUN] += 1
         words[_STEP_NS] += step_ns
         words[_LOADER_NS] += min(loader_ns, step_ns)
+        for word in _PARTS[2:4] if wait_ns else ():
+            words[word] += min(wait_ns, step_ns)
         self.without_parts = min(self.without_parts + 1, _LOOK)
         if self.parts:
+            most = max(step_ns, int(self.mean_ns))  # the parts are means, too: a shorter step would cut them
             for word, part in zip(_PARTS, self.parts):
-                words[word] += self.without_parts * (min(part, step_ns) if word != _PARTS[-1] else part)
+                words[word] += self.without_parts * (min(part, most) if word != _PARTS[-1] else part)
             self.without_parts = 0
         words[_TIMED] = words[_BEGUN]
 
@@ -177,7 +192,7 @@ class _Steps:
                 del self.looks[what]
 
     def _look_at_models(self, _now):
-        models, self.parts = [model.parts(self.words[_STEP]) for model in self.models], []
+        models = [model.parts(self.words[_STEP], self.mean_ns > _LONG_NS) for model in self.models]
         self.parts = [sum(each) for each in zip(*filter(None, models))]
 
     def _look_at_gpu(self, now):
@@ -192,11 +207,11 @@ class _Steps:
         try:
             self.words = self.agent()
             self.words[_SKIPPED] = self.skipped
-            if self.when_met is not None:
+            for replace, failed in self.when_met:
                 try:
-                    self.when_met()
+                    replace()
                 except Exception as error:
-                    self._stop_counting(error)
+                    failed(error)
             return True
         except OSError as error:  # the agent may be stopped
             _pass_on(error)
@@ -212,18 +227,39 @@ class _Steps:
             os.register_at_fork(after_in_child=self.turn_off)  # a forked child is not the worker
 
     def watch_loaders(self, module):
-        plain, clock = module._BaseDataLoaderIter.__next__, self.clock
+        from collections import deque
+        base, clock, of_map = module._BaseDataLoaderIter, self.clock, module._DatasetKind.Map
+        plain, plain_next_index, plain_reset = base.__next__, base._next_index, base._reset
 
         def __next__(iterator):
-            if self.is_off or self.thread not in (None, get_ident()):
-                return plain(iterator)
+            is_seen = not self.is_off and self.thread in (None, get_ident())
             begin = clock()
             try:
-                return plain(iterator)
+                batch = plain(iterator)
             finally:
-                self.loader_ns += clock() - begin
+                if is_seen:
+                    self.loader_ns += clock() - begin
+            sizes = iterator.__dict__.get("_ddprun_sizes")
+            size = sizes.popleft() if sizes else 0
+            if is_seen:
+                self.loaded[id(iterator)] = self.loaded.get(id(iterator), 0) + size
+            return batch
 
-        module._BaseDataLoaderIter.__next__ = __next__
+        def _next_index(iterator):
+            """Remembers how many samples a batch will have: the loader's processes may be at work on several ones."""
+            index = plain_next_index(iterator)
+            try:
+                if iterator._auto_collation and iterator._dataset_kind == of_map and not self.is_off:
+                    iterator.__dict__.setdefault("_ddprun_sizes", deque()).append(len(index))
+            except Exception as error:  # a sampler of the program's own may give what has no length
+                _pass_on(error)
+            return index
+
+        def _reset(iterator, *args, **kwargs):
+            iterator.__dict__.pop("_ddprun_sizes", None)
+            return plain_reset(iterator, *args, **kwargs)
+
+        base.__next__, base._next_index, base._reset = __next__, _next_index, _reset
 
     def watch_models(self, module):
         import weakref
@@ -231,9 +267,9 @@ class _Steps:
         def is_made(_before, model, *_args, **_kwargs):
             if model.logger is None:  # its reducer is in Python and takes no times
                 return
-            model._set_ddp_runtime_logging_sample_rate(_CPU_RATE if model.device_type == "cpu" else _RATE)
             self.models = [known for known in self.models if known.module() is not None]
             self.models.append(_Model(weakref.ref(model), self.words[_STEP] if self.words else 0))
+            self.models[-1].set_rate(model, _CPU_RATE if model.device_type == "cpu" else _RATE)
 
         self.call_after(module.DistributedDataParallel, "__init__", "parts of steps", is_made)
 
@@ -246,6 +282,10 @@ class _Steps:
                     self.words[_SKIPPED] = self.skipped
 
         self.call_after(module.GradScaler, "_maybe_opt_step", "skipped steps", has_stepped, lambda: self.calls)
+
+    def watch_distributed(self, module):
+        self.try_to(self.watch_collectives, "collectives")(module)
+        self.try_to(self.watch_waits, "waits for collectives")(module)
 
     def watch_collectives(self, module):
         import struct
@@ -274,10 +314,44 @@ class _Steps:
                     setattr(group_type, method, Watched(vars(group_type)[method], *words, method not in _NO_NUMBER))
 
         self.begun = begun
+        self._once_met(replace_methods, self._stop_counting)
+
+    def _once_met(self, replace, failed):
+        """Calls replace() at the first step: a program without steps pays nothing for it."""
         if self.words is None:
-            self.when_met = replace_methods
+            self.when_met.append((replace, failed))
         else:
-            replace_methods()
+            replace()
+
+    def watch_waits(self, module):
+        self._time(module.Work, "wait")
+
+    def watch_backend(self, module):
+        self._time(module.Backend, "_run_now")  # ddprun's own backend waits within a call
+
+    def _time(self, owner, name):
+        """Has the time of a method's calls counted as a wait for a collective, unless the program is on a GPU: no call waits
+        for that."""
+        plain, clock = getattr(owner, name), self.clock
+
+        # Its name and its first argument are those of the method: otherwise pybind11 takes it for a subclass' own, and
+        # calls it without end.
+        def wait(work, *args, **kwargs):
+            if self.thread != get_ident() or self.is_off:
+                return plain(work, *args, **kwargs)
+            begin = clock()
+            try:
+                return plain(work, *args, **kwargs)
+            finally:
+                self.wait_ns += clock() - begin
+
+        def replace():
+            cuda = sys.modules.get("torch.cuda")
+            if cuda is None or not cuda.is_initialized():
+                wait._torchdynamo_disable = True
+                setattr(owner, name, wait)
+
+        self._once_met(replace, lambda error: _say("waits for collectives", error))
 
     def _tell_collective(self, first, second, counts):
         """Is called before the collective, for it may never end."""
@@ -514,7 +588,8 @@ def _begin():
     steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
                 "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),
-                "torch.distributed.distributed_c10d": steps.try_to(steps.watch_collectives, "collectives"),
+                "torch.distributed.distributed_c10d": steps.watch_distributed,
+                "ddprun.torch.backend": steps.try_to(steps.watch_backend, "waits for collectives"),
                 "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps")}
     for name, watch in (("transformers.trainer_callback", steps.watch_transformers),
                         ("lightning.pytorch" + _LIGHTNING, steps.watch_lightning),

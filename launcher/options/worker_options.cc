@@ -108,7 +108,8 @@ std::vector<Option> program_options() {
       {"preload-timeout", "SECONDS", "60", "workers don't wait longer for the imports", kRuns,
        positive_seconds_to(&C::preload_timeout)},
       {"observe", "on|off", "on",
-       "see the steps of a plain PyTorch program, for those who look at the job (docs/observe.md)",
+       "see the steps of a plain PyTorch program, for those who look at the job (docs/observe.md); "
+       "--no-observe: off",
        kRuns, set_observe},
       {"module", "", "", "PROGRAM is a Python module: python -u -m PROGRAM", kRuns,
        switch_to(&C::module), 'm'},

@@ -44,7 +44,10 @@ json::object training_object(const membership::TrainingStatus& status) {
     gpu_peak = json::object{{"bytes", status.gpu_peak_bytes}, {"rank", status.gpu_peak_rank}};
   }
   const bool has_loss = status.num_ranks > 0 || status.num_nan > 0;
-  if (has_loss && status.has_samples) samples_per_second = status.samples_per_second;
+  // An agent of an older version has samples only with a loss, and doesn't say that it has none.
+  if (status.has_samples && (has_loss || status.samples_per_second > 0)) {
+    samples_per_second = status.samples_per_second;
+  }
   return {{"phase", status.phase},
           {"step", status.step},
           {"loss", loss},

@@ -164,7 +164,7 @@ struct TrainingStatus {
   std::uint64_t step = 0;            // the last that this rank began
   int num_ranks = 0;                 // whose loss is a number; 0: `loss` has no meaning
   double loss = 0;                   // the mean over those; finite
-  double samples_per_second = 0;     // of all ranks that reported a loss, even NaN
+  double samples_per_second = 0;     // of all ranks
   StepSummary steps;                 // since the last report
   int num_nan = 0;                   // ranks whose loss is no number (NaN, infinity)
   std::string framework = {};        // e.g. "PyTorch 2.15.0, gloo, 2 ranks"; empty: not reported

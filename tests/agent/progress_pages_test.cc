@@ -110,11 +110,13 @@ TEST_CASE("progress pages: an observer's words, beside which the worker's own st
   CHECK(seen.steps == StepSums{11, 20, 22, 23, 24, 25, 21, 26});
   CHECK((seen.gpu_peak_bytes == 27 && seen.skipped_steps == 28));
   CHECK((seen.num_reports == 29 && seen.loss_bits == 30));
-  CHECK(seen.seen_collective.empty());
+  CHECK((seen.seen_collective.empty() && seen.samples == 0));
   worker.set(976, 0x757365725f6c6c61);  // a name between two others
   worker.set(984, 0x0a6563);
   worker.set(992, 812);
+  worker.set(1000, 4096);
   CHECK(pages.read_seen(0)->seen_collective == "all_resuce #812");
+  CHECK(pages.read_seen(0)->samples == 4096);
   CHECK(pages.read(0) == ProgressSample{});
 }
 

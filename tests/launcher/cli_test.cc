@@ -282,6 +282,21 @@ TEST_CASE("command line: a flag may be abbreviated, as torchrun has it") {
   }
 }
 
+TEST_CASE("command line: --no- before a flag of on and off is off, and such a flag alone has it") {
+  CHECK(parse({"x"}).config.observes);
+  for (const std::string flag : {"--no-observe", "--no_observe", "--observe=off"}) {
+    CAPTURE(flag);
+    const CommandLine line = parse({flag, "x"}, {{"DDPRUN_OBSERVE", "on"}});
+    CHECK((line.problems.empty() && line.config.program == "x"));
+    CHECK_FALSE(line.config.observes);
+  }
+  CHECK(parse({"--no-observe", "--observe=on", "x"}).config.observes);  // the last one counts
+  CHECK_THAT(only_problem({"--no-observe=on", "x"}),
+             Contains("--no-observe=on: this flag takes no value"));
+  CHECK_THAT(only_problem({"--no-preflight-doctor", "x"}),
+             Contains("unknown flag --no-preflight-doctor"));
+}
+
 TEST_CASE("command line: a place or a name that is given and empty is a problem, not a default") {
   for (const std::string flag : {"--rdzv-endpoint", "--rdzv-id", "--master-addr", "--local-addr"}) {
     CHECK_THAT(only_problem({flag + "=", "--nnodes=2", "x"}), Contains(flag + "=: wants"));

@@ -8,10 +8,13 @@ import io
 import itertools
 import json
 import os
+import re
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import threading
 import types
 import unittest
 import unittest.mock
@@ -20,6 +23,8 @@ import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
+
+PATH = os.path.dirname(sys.executable) + ":" + os.environ["PATH"]  # has the tests' own py-spy
 
 # Trains until a file exists. Rank 1's data come late. Reports its environment, and how long a step took.
 SCRIPT = r'''
@@ -33,7 +38,7 @@ class Data(Dataset):
     def __len__(self):
         return 1 << 20
     def __getitem__(self, i):
-        time.sleep(0.03 * rank)
+        time.sleep((0.03 if "VARIES" not in os.environ else 0.02 if i % 7 == 6 else 0.04) * rank)
         return torch.full((4,), float(i % 7))
 
 dist.init_process_group("gloo")
@@ -44,7 +49,7 @@ ended_at, in_backward, skipped = [], 0, 0
 scaler = torch.amp.GradScaler("cpu", growth_interval=4) if os.environ.get("SCALES") else None
 if os.environ.get("HAS_GPU"):
     torch.cuda.is_initialized, torch.cuda.max_memory_allocated = lambda: True, lambda: (1 + rank) << 30
-for x in DataLoader(Data()):
+for x in DataLoader(Data(), int(os.environ.get("BATCH", 1))):
     optimizer.zero_grad()
     for _ in range(int(os.environ.get("BACKWARDS", 1))):
         loss = model(x).square().mean()
@@ -261,6 +266,56 @@ os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops 
 '''
 
 
+# Rank 1's steps take longer. The layers' collectives are those of FSDP, called by Python.
+FSDP = r'''
+import os, time
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+if os.environ["BACKEND"] == "ddprun":
+    import ddprun.torch
+dist.init_process_group(os.environ["BACKEND"])
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (2,)))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+over = torch.tensor(0)
+while not over:
+    time.sleep(0.05 * rank)
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).square().mean().backward()
+    optimizer.step()
+    over.fill_(os.path.exists(folder + "/over"))
+    dist.all_reduce(over)
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+'''
+
+
+# Its loaders have a smaller last batch, processes that load ahead, and are left in the middle. At the end there are two at
+# once, whose samples are those of no step.
+LOADERS = r'''
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data, model = TensorDataset(torch.ones(10, 4)), torch.nn.Linear(4, 1)
+optimizer, trained = torch.optim.SGD(model.parameters(), lr=1e-4), 0
+
+def step(x):
+    model(x).mean().backward()
+    optimizer.step()
+    return len(x)
+
+for processes in 0, 2:
+    loader = DataLoader(data, batch_size=4, num_workers=processes, persistent_workers=processes > 0)
+    for most in 99, 1, 99:
+        for _, (x,) in zip(range(most), loader):
+            trained += step(x)
+for (x,), _ in zip(DataLoader(data, batch_size=2), DataLoader(data, batch_size=5)):
+    step(x)
+for x in DataLoader(data, batch_size=None):
+    step(*x)
+print("trained", trained, flush=True)
+'''
+
+
 # A thread of gloo comes to drop a tensor, for which it wants the GIL. The main thread has it until Python ends.
 ENDS = r'''
 import atexit, sys, time
@@ -411,6 +466,43 @@ class Observe(Observed):
     def test_the_parts_of_all_backwards_of_a_step_count(self):
         self.check_parts(2)
 
+    # Every seventh step of rank 1 takes half as long, and those are the ones whose times PyTorch takes if it takes one in seven.
+    def test_the_wait_in_backward_is_what_the_script_measured_though_it_differs_from_step_to_step(self):
+        said = self.check_seen(VARIES="1")
+        waits, steps, before = 0, 0, 1  # the first step has no time
+        for rank in (ranks[0] for ranks in self.progress()):
+            waits += (rank["exposed_seconds"] or 0) * (rank["step"] - before)
+            steps, before = steps + rank["step"] - before, rank["step"]
+        self.assertAlmostEqual(waits / steps / said[0]["backward"], 1, delta=0.15)
+
+    def test_the_samples_of_the_data_loader_count_for_each_rank_and_for_all(self):
+        said = self.check_seen(BATCH="2")
+        self.assertEqual([rank["samples"] for rank in self.progress()[-1]], [2 * each["steps"] for each in said])
+        self.assertAlmostEqual(self.seen["samples_per_second"] * said[0]["mean"] / 4, 1, delta=0.3)
+
+    def test_the_metrics_of_a_node_have_each_rank_s_wait_in_collectives_and_its_framework(self):
+        port = harness.free_port()
+        process = self.begin(f"--metrics=127.0.0.1:{port}")
+
+        def page():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                    return answer.read().decode()
+            except OSError:
+                return ""
+
+        def seconds(family, rank):
+            found = re.search(r'^ddprun_worker_%s_seconds_total{local_rank="%d"} (\S+)$' % (family, rank), page(), re.M)
+            return float(found[1]) if found else 0
+
+        harness.wait_until(lambda: seconds("exposed", 0) > 1, "rank 0 has waited for a second", 60)
+        shown = page()
+        self.assertLess(seconds("exposed", 0), 1.001 * seconds("communication", 0))
+        self.assertLess(3 * seconds("exposed", 1), seconds("exposed", 0))
+        said, _ = self.end(process)
+        for rank in range(2):
+            self.assertIn(f'ddprun_worker_info{{local_rank="{rank}",framework="PyTorch {said[0]["torch"]}, gloo, 2 ranks"}} 1\n', shown)
+
     def test_steps_that_a_gradient_scaler_skips_are_counted_and_are_no_steps(self):
         said = self.check_seen(SCALES="1")
         self.assertGreater(said[0]["skipped"], 10)
@@ -503,6 +595,39 @@ class Waits(Observed):
         self.finish(process, timeout=60, code=0)
 
 
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Fsdp(Observed):
+    SCRIPT = FSDP
+
+    def check_straggler(self, backend):
+        process = self.begin(BACKEND=backend, DDPRUN_PROGRAM=harness.DDPRUN, PYTHONPATH=self.folder + ":" + os.path.join(harness.SOURCE, "python"))
+        harness.wait_until(lambda: self.job().get("stragglers"), "the straggler is named", 60)
+        job = self.job()
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+        self.assertRegex("; ".join(job["stragglers"]), r"^rank 1 \([^;]*$")
+        exposed = job["training"]["step_parts"]["exposed_seconds"]
+        self.assertEqual(exposed["worst_rank"], 0)
+        self.assertGreater(exposed["worst"], 0.04)  # rank 1's steps take 50 ms more
+
+    def test_waits_for_collectives_that_python_calls_name_the_straggler_with_gloo(self):
+        self.check_straggler("gloo")
+
+    def test_waits_for_collectives_that_python_calls_name_the_straggler_with_ddprun_s_backend(self):
+        self.check_straggler("ddprun")
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Loaders(Observed):
+    SCRIPT = LOADERS
+
+    def test_the_samples_are_those_of_the_batches_that_the_steps_had(self):
+        done = self.ddprun("--standalone", f"--events={self.folder}/events", sys.executable, self.script, code=0)
+        with open(f"{self.folder}/events") as file:
+            last = [event["ranks"][0]["samples"] for event in map(json.loads, file) if event["event"] == "progress"][-1]
+        self.assertEqual(f"trained {last}\n", done.stdout)
+
+
 class Watched(Observed):
     """A script whose rank 1 has its data late."""
 
@@ -520,12 +645,19 @@ class Watched(Observed):
 
 
 class Logs:
+    BATCH = None  # of a rank; None: no data loader
+
     def test_the_loss_that_a_framework_logs_is_seen_and_where_it_is_no_number(self):
         process = self.begin(HF_HUB_OFFLINE="1")
         harness.wait_until(lambda: self.training().get("loss") == 2.5, "the loss is shown", 120)
         seen = self.training()
-        self.assertEqual((seen["nan_ranks"], seen["samples_per_second"]), (0, None))
+        self.assertEqual(seen["nan_ranks"], 0)
         self.check_rest()
+        seen = self.training()
+        if self.BATCH is None:
+            self.assertIsNone(seen["samples_per_second"])
+        else:
+            self.assertAlmostEqual(seen["samples_per_second"] * seen["step_parts"]["step_seconds"]["mean"] / (2 * self.BATCH), 1, delta=0.3)
         self.write(self.folder, "nan", "")
         harness.wait_until(lambda: self.training().get("nan_ranks") == 2, "it is said that there is no loss", 30)
         self.write(self.folder, "over", "")
@@ -535,6 +667,21 @@ class Logs:
 @unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
 class Gpt(Watched):
     SCRIPT = GPT
+
+    @unittest.skipIf(shutil.which("py-spy", path=PATH) is None, "no py-spy: scripts/setup.sh full")
+    def test_a_real_py_spy_names_the_functions_of_the_script_in_which_the_ranks_are(self):
+        process = self.begin("--rdzv-id=job", PATH=PATH)
+        harness.wait_until(lambda: self.training().get("step", 0) > 0, "it trains", 60)
+
+        def is_in(rank, function):
+            shown = self.ddprunctl("stack", "job", str(rank), f"--rdzv-endpoint=127.0.0.1:{self.port}", "--json", code=0)
+            lines = json.loads(shown.stdout)["ranks"][0]["lines"]
+            return any(re.fullmatch(r"python %s \(train\.py:\d+\)" % function, line) for line in lines)
+
+        harness.wait_until(lambda: is_in(1, "get_batch"), "rank 1 is where its data come late", 30)
+        harness.wait_until(lambda: is_in(0, "<module>"), "rank 0 is in the loop", 30)
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
 
     def test_a_loop_without_a_framework_shows_its_speed_its_straggler_and_stacks(self):
         process = self.begin()
@@ -550,12 +697,12 @@ class Boards(Logs, Observed):
 
 @unittest.skipIf(importlib.util.find_spec("lightning") is None, "no Lightning: scripts/setup.sh full")
 class Lightning(Logs, Watched):
-    SCRIPT = LIGHTNING
+    SCRIPT, BATCH = LIGHTNING, 2
 
 
 @unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers: scripts/setup.sh full")
 class Trainer(Logs, Watched):
-    SCRIPT = TRAINER
+    SCRIPT, BATCH = TRAINER, 4
 
 
 # Tests the observer's rules with a clock of the test's own.
@@ -805,6 +952,37 @@ class Steps(unittest.TestCase):
                                                  monotonic_ns=lambda: next(clock)):  # noqa: B023
                 self.observer._await_gloo()
             self.assertEqual(len(list(looks)), left, states)
+
+    def test_a_wait_for_a_collective_counts_in_its_step_and_another_thread_s_nowhere(self):
+        class Work:
+            def wait(work, ns):
+                self.now += ns
+                return ns
+
+        def waited():
+            return [self.steps.words[at] for at in self.observer._PARTS[2:4]]
+
+        self.steps.watch_waits(types.SimpleNamespace(Work=Work))
+        self.step(100)
+        self.assertEqual(Work().wait(70), 70)
+        thread = threading.Thread(target=Work().wait, args=(20,))
+        thread.start()
+        thread.join()
+        self.step(10)
+        self.assertEqual((self.seen()[2], waited()), (100, [70, 70]))
+        self.step(100)
+        self.assertEqual(waited(), [70, 70])
+
+    def test_a_wait_for_a_gpu_that_no_call_makes_is_not_timed(self):
+        class Work:
+            def wait(work):
+                return 7
+
+        plain = Work.wait
+        with unittest.mock.patch.dict(sys.modules, {"torch.cuda": types.SimpleNamespace(is_initialized=lambda: True)}):
+            self.steps.watch_waits(types.SimpleNamespace(Work=Work))
+            self.step(100)
+        self.assertIs(Work.wait, plain)
 
     def test_a_child_of_the_worker_is_not_seen(self):
         self.step(100)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributed's backend "ddprun": ddprun's host communicator (docs/host-communicator.md).
 
-Contiguous tensors are not copied. The calling thread does a synchronous call itself. The communicator has no reduction
-of int16 and no bitwise one: each rank gathers these tensors, and PyTorch reduces them."""
+Contiguous tensors are not copied, but for a list that is not one tensor's parts. The calling thread does a synchronous
+call itself. The communicator has no reduction of int16 and no bitwise one: each rank gathers these tensors, and PyTorch
+reduces them."""
 from __future__ import annotations
 
 import ctypes
@@ -235,8 +236,11 @@ class Backend(c10d.Backend):
         return self._scatter_reduction(outputs, sources, options)
 
     def reduce_scatter(self, outputs: Sequence[Any], sources: Sequence[Sequence[Any]], options: Any) -> Work:
-        parts = [torch.cat([part.reshape(-1) for part in source]) for source in sources]
-        return self._scatter_reduction(outputs, parts, options)
+        wholes = []
+        for source in sources:
+            whole = _whole_of(source)
+            wholes.append(torch.cat([part.reshape(-1) for part in source]) if whole is None else whole)
+        return self._scatter_reduction(outputs, wholes, options)
 
     def _scatter_reduction(self, outputs: Sequence[Any], sources: Sequence[Any], options: Any) -> Work:
         op = _op_of(options)
@@ -298,6 +302,9 @@ class Backend(c10d.Backend):
     def allgather(self, outputs: Sequence[Sequence[Any]], sources: Sequence[Any], options: Any) -> Work:
         source, parts = _check_one(sources), _check_one(outputs)
         self._check_parts(parts, source)
+        whole = _whole_of(parts)
+        if whole is not None:
+            return self._with_result(outputs, self._gathering([whole], [source], options))
         whole = source.new_empty((self._size, *source.shape))
         return self._with_result(outputs, self._gathering([whole], [source], options, partial(_copy_parts, parts, whole)))
 
@@ -507,6 +514,18 @@ def _split(tensor: Any, num_ranks: int, sizes: Sequence[int] = ()) -> list[Any]:
     if len(sizes) != num_ranks or sum(sizes) != rows:
         raise ValueError("split sizes %s are not those of %d rows for %d ranks" % (list(sizes), rows, num_ranks))
     return list(tensor.split(list(sizes)))
+
+
+def _whole_of(parts: Sequence[Any]) -> Any:
+    """Returns the tensor of which these are the parts in their order, one behind another in memory; None: there is none."""
+    first = parts[0]
+    storage, place, elements, dtype = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel(), first.dtype
+    for part in parts:
+        if (part.storage_offset() != place or part.numel() != elements or part.dtype != dtype or not part.is_contiguous() or
+                part.untyped_storage().data_ptr() != storage):
+            return None
+        place += elements
+    return first.as_strided((len(parts) * elements,), (1,))
 
 
 def _copy_parts(parts: Sequence[Any], whole: Any) -> None:

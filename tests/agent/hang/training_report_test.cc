@@ -106,6 +106,16 @@ TEST_CASE("TrainingReport: a loss without samples has no samples per second") {
   CHECK(said->has_samples);
 }
 
+TEST_CASE("TrainingReport: samples of ranks that tell no loss have a rate") {
+  TrainingReport report;
+  const Clock::time_point begin{100s};
+  REQUIRE(report.look({page(2, 0, 0, 64), page(2)}, begin));
+  const auto said = report.look({page(7, 0, 0, 564), page(7)}, begin + 5s);
+  REQUIRE(said);
+  CHECK((said->num_ranks == 0 && said->num_nan == 0));
+  CHECK((said->has_samples && said->samples_per_second == 100));
+}
+
 TEST_CASE("TrainingReport: the skipped steps are those of the rank that skipped the most") {
   auto few = page(3), many = page(3);
   few->skipped_steps = 2;
