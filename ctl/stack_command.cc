@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "ctl/stack/folded_stacks.h"

@@ -25,7 +25,7 @@
 #include "agent/preflight_command.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"

@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "common/endpoint.h"
-#include "common/endpoint_list.h"
 #include "launcher/launch_config.h"
 #include "launcher/options/option_values.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/duration.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/signal_names.h"
 #include "common/text.h"
 

@@ -7,7 +7,7 @@
 
 #include "common/completion.h"
 #include "common/duration.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/named_file.h"
+#include "common/regular_file.h"
 #include "common/suggest.h"
 #include "common/toml.h"
 

@@ -9,7 +9,6 @@
 
 #include "common/duration.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
 #include "common/utf8.h"

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "common/duration.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
-#include "common/named_file.h"
 #include "common/parsed_number.h"
+#include "common/regular_file.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/toml.h"

@@ -14,9 +14,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "ctl/submit/ddprun_command.h"
 
 namespace ddprun::submit {

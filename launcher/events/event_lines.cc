@@ -12,7 +12,6 @@
 #include "common/json.h"
 #include "common/signal_names.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "rendezvous/membership/verdicts.h"
 #include "rendezvous/messages/json_fields.h"
 
