@@ -16,6 +16,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,7 +24,6 @@
 
 #include "agent/link/agent_events.h"
 #include "agent/link/clock_offset.h"
-#include "agent/link/store_listener.h"
 #include "common/clock.h"
 #include "common/death_limits.h"
 #include "common/endpoint.h"
@@ -84,6 +84,40 @@ class WaitNews {
   std::string last_;
   std::string held_back_;  // until patience_until_
   std::optional<Clock::time_point> patience_until_;
+};
+
+// Binds the port of the next round's store and listens on it. An empty address means all
+// interfaces, port 0 means any free one. Closes a listener that was bound before and not yet
+// served. Returns the port; throws Error.
+using BindStore = std::function<std::uint16_t(const std::string& address, std::uint16_t port)>;
+
+// The state of a round's store listener at this node: where it is bound, and whether there is one
+// for the next round. The owner binds, serves and closes.
+class StoreListener {
+ public:
+  // `join` must outlive it. `port`: --master-port; 0: any free one.
+  StoreListener(const Join& join, std::uint16_t port, BindStore bind);
+
+  // Binds a listener for the next round, unless there is one, or the store is at the endpoint. On
+  // failure trouble() is set. `local_address`: this node's end of its link to the rendezvous.
+  void prepare(const std::string& local_address);
+  // The port of the next round's listener; 0: there is none.
+  std::uint16_t port() const { return bound_port_; }
+  // Returns why there is none; empty: nothing went wrong.
+  const std::string& trouble() const { return trouble_; }
+
+  // Called when the round starts: the listener serves it, and the next round needs another.
+  void serve();
+  // Returns whether a store was served. None is served after this call.
+  bool close();
+
+ private:
+  const Join& join_;
+  const std::uint16_t port_;
+  const BindStore bind_;
+  std::uint16_t bound_port_ = 0;
+  bool is_serving_ = false;
+  std::string trouble_;
 };
 
 struct AgentOptions {
