@@ -23,6 +23,7 @@
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/flood_limit.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
 #include "common/text.h"
@@ -38,7 +39,7 @@ using boost::system::error_code;
 constexpr std::chrono::seconds kHelloTimeout{10};
 // The pause when no descriptor is left for a connection.
 constexpr std::chrono::milliseconds kAcceptPause{100};
-constexpr int kEventsAtOnce = 20;  // then one a second
+constexpr int kEventsAtOnce = 20;
 constexpr std::size_t kConnectionsPerWorker = 4;
 
 // This agent's directory with a listening socket in it.
@@ -88,23 +89,6 @@ bool send_with_memory(int fd, const std::string& line, int memory) {
   return send_with_fd(fd, line, memory) == static_cast<long>(line.size());
 }
 
-// Events that a connection may still send: some at once, then one a second.
-class Allowance {
- public:
-  bool take(Clock::time_point now) {
-    const auto earned = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
-    if (earned > 0) {
-      left_ = static_cast<int>(std::min<long long>(kEventsAtOnce, left_ + earned));
-      since_ = now;
-    }
-    return left_ > 0 && left_-- > 0;
-  }
-
- private:
-  int left_ = kEventsAtOnce;
-  Clock::time_point since_ = Clock::now();
-};
-
 struct Connection {
   Connection(boost::asio::io_context& io, int fd) : socket(io, fd), hello_timer(io) {}
   stream_descriptor socket;
@@ -120,7 +104,7 @@ struct Connection {
   // Numbers of the last record request that was sent on this connection, and of the last one that
   // was answered, or whose time is over.
   std::uint64_t asked = 0, answered = 0;
-  Allowance allowance;
+  FloodLimit events{kEventsAtOnce, 1};  // some at once, then one a second
 
   bool owes_record() const { return answered < asked; }
   // False: no such request is open. A failure's record stays, so it answers every request.
@@ -347,7 +331,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
                recorded != nullptr && connection->take_answer(recorded->number)) {
       events_.said(local_rank, line);
       tell_if_recorded();
-    } else if (!connection->allowance.take(Clock::now())) {
+    } else if (!connection->events.admit(Clock::now())) {
       say_once(concat("local rank ", local_rank, " sends too many events: some are dropped"));
     } else if (const auto* unknown = variants::get_if<UnknownLine>(&line)) {
       say_once("ignored a worker's event of an unknown type: " + unknown->type);
