@@ -12,7 +12,6 @@
 #include "agent/gpu/gpu_helper.h"
 #include "agent/node_agent_options.h"
 #include "agent/node_reporter.h"
-#include "agent/parked_workers.h"
 #include "agent/round_workers.h"
 #include "agent/warden_process.h"
 #include "agent/worker_group.h"

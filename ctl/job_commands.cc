@@ -35,7 +35,6 @@
 #include "ctl/endpoint_flags.h"
 #include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/job_states.h"
-#include "ctl/submit/nodes_scheduler.h"
 #include "ctl/submit/scheduler.h"
 #include "ctl/tables/tables.h"
 #include "rendezvous/pages/fetch.h"

@@ -35,7 +35,6 @@
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/shell_words.h"
-#include "common/signal_echo.h"
 #include "common/signal_names.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/failure_report.h"
