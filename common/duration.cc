@@ -68,6 +68,10 @@ double seconds_in_tenths(std::chrono::nanoseconds time) {
   return static_cast<double>(std::chrono::round<Tenths>(time).count()) / 10;
 }
 
+double seconds_in_thousandths(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(std::chrono::round<milliseconds>(time)).count();
+}
+
 std::string milliseconds_text(std::chrono::microseconds time) {
   const auto tenths = (time.count() + 50) / 100;
   return concat(tenths / 10, ".", tenths % 10, " ms");

@@ -17,8 +17,9 @@ std::optional<double> parse_decimal(std::string_view text);
 // it is no duration.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-// Returns seconds, rounded to tenths.
+// These return seconds, rounded.
 double seconds_in_tenths(std::chrono::nanoseconds time);
+double seconds_in_thousandths(std::chrono::nanoseconds time);
 
 // 12345 µs → "12.3 ms".
 std::string milliseconds_text(std::chrono::microseconds time);
