@@ -509,13 +509,7 @@ JobFile JobFile::parse(std::string_view text, const std::string& path, const std
   JobFile job;
   job.path = one_line(path);
   job.base = base;
-  toml::table table;
-  try {
-    table = parsed_toml(text, path);
-  } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(job.path, ":", error.source().begin.line, ": ", toml_trouble(error)));
-  }
+  const toml::table table = parsed_toml(text, path);
   JobReader reader(job);
   reader.take(table, "");
   check_whole(job, table, reader);
