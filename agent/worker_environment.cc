@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "common/env_names.h"
-#include "common/template_text.h"
 #include "common/text.h"
 
 namespace ddprun::agent {

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <utility>
 
-#include "common/ascii.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
 

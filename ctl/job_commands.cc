@@ -318,21 +318,11 @@ class PageCommand : public Command {
   // the table is made, too, so that another page is never printed.
   int run() const override {
     const std::string page = endpoint_.fetch_page(target_);
-    const std::string table = table_of(page);
+    const std::string table = endpoint_.read_page(page, table_);
     return print_or_tell(json_ ? shown_json(page) : table);
   }
 
  private:
-  // Throws pages::foreign_answer() if it is another page.
-  std::string table_of(const std::string& page) const {
-    try {
-      return table_(page);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kProtocol) throw;
-      throw pages::foreign_answer(endpoint_.text(), error.what());
-    }
-  }
-
   const char* const target_;
   std::string (*const table_)(const std::string& page);
   EndpointFlags endpoint_;

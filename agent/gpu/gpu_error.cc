@@ -13,13 +13,12 @@
 #include <utility>
 
 #include "agent/gpu/gpu_helper.h"
-#include "common/duration.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
-
 namespace {
 
 constexpr std::size_t kMostKept = 3;  // for the report

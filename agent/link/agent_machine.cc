@@ -5,15 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "common/duration.h"
 #include "common/endpoint.h"
 #include "common/error.h"
 #include "common/signal_names.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::membership {
-
 namespace {
 
 // Returns the addresses to bind, the best first.

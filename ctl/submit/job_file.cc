@@ -8,7 +8,6 @@
 #include <functional>
 #include <utility>
 
-#include "common/duration.h"
 #include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/environment.h"
@@ -18,6 +17,7 @@
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/toml.h"
+#include "common/wall_time.h"
 #include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::submit {

@@ -8,7 +8,6 @@
 #include <ctime>
 #include <set>
 
-#include "common/ascii.h"
 #include "common/death_limits.h"
 #include "common/endpoint.h"
 #include "common/error.h"

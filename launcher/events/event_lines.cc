@@ -9,10 +9,10 @@
 #include <cmath>
 #include <iterator>
 
-#include "common/duration.h"
 #include "common/json.h"
 #include "common/signal_names.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "rendezvous/membership/verdicts.h"
 #include "rendezvous/messages/json_fields.h"
 

@@ -8,7 +8,6 @@
 #include "common/environment.h"
 #include "common/suggest.h"
 #include "common/text.h"
-#include "common/trimmed.h"
 #include "launcher/options/option_values.h"
 #include "rendezvous/messages/job_settings.h"
 
@@ -166,9 +165,11 @@ std::vector<Option> meeting_options() {
        "is_host (0 or 1); in seconds: join_timeout (600), last_call_timeout (30), "
        "keep_alive_timeout (5), start_timeout (300), exit_barrier_timeout (3600)",
        kGroup, set_rdzv_conf},
-      {"node-rank", "N", "", "this node's rank; binding with --master-addr", kGroup, number_to(&C::node_rank)},
+      {"node-rank", "N", "", "this node's rank; binding with --master-addr", kGroup,
+       number_to(&C::node_rank)},
       {"master-addr", "HOST", "", "address of node rank 0", kGroup, set_master_addr, 0, true},
-      {"master-port", "PORT", "", "port on node rank 0 (29500)", kGroup, number_to(&C::master_port, 65'535), 0, true},
+      {"master-port", "PORT", "", "port on node rank 0 (29500)", kGroup,
+       number_to(&C::master_port, 65'535), 0, true},
       {"store", "direct|proxy", "",
        "where the workers' store is: at node rank 0, or in the rendezvous, reached through each "
        "node's ddprun; proxy where --token-file or TLS is given, else direct",

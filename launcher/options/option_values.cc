@@ -5,7 +5,6 @@
 #include <array>
 #include <cctype>
 
-#include "common/ascii.h"
 #include "common/env_names.h"
 #include "common/parsed_number.h"
 #include "common/suggest.h"

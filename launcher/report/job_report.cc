@@ -13,7 +13,6 @@
 #include <system_error>
 #include <utility>
 
-#include "common/duration.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/fd_text.h"
@@ -21,6 +20,7 @@
 #include "common/process_facts.h"
 #include "common/regular_file.h"
 #include "common/signal_names.h"
+#include "common/wall_time.h"
 #include "launcher/failure_report.h"
 #include "launcher/terminal_text.h"
 #include "rendezvous/messages/json_fields.h"
@@ -172,8 +172,8 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
     one["world_size"] = round.start.world_size;
     one["in_place"] = round.start.in_place;
     one["began_at"] = utc(round.began);
-    one["start_seconds"] =
-        round.ran ? json::value(seconds_in_thousandths(*round.ran - round.began)) : json::value(nullptr);
+    one["start_seconds"] = round.ran ? json::value(seconds_in_thousandths(*round.ran - round.began))
+                                     : json::value(nullptr);
     one["run_seconds"] = round.ran ? seconds_in_thousandths(ended - *round.ran) : 0.0;
     rounds.push_back(std::move(one));
   }
