@@ -2,6 +2,7 @@
 #include "agent/agent_socket.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,17 +14,21 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/flood_limit.h"
 #include "common/progress_page.h"
+#include "common/random_id.h"
 #include "common/socket.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -38,7 +43,7 @@ using boost::system::error_code;
 constexpr std::chrono::seconds kHelloTimeout{10};
 // The pause when no descriptor is left for a connection.
 constexpr std::chrono::milliseconds kAcceptPause{100};
-constexpr int kEventsAtOnce = 20;  // then one a second
+constexpr int kEventsAtOnce = 20;
 constexpr std::size_t kConnectionsPerWorker = 4;
 
 // This agent's directory with a listening socket in it.
@@ -88,23 +93,6 @@ bool send_with_memory(int fd, const std::string& line, int memory) {
   return send_with_fd(fd, line, memory) == static_cast<long>(line.size());
 }
 
-// Events that a connection may still send: some at once, then one a second.
-class Allowance {
- public:
-  bool take(Clock::time_point now) {
-    const auto earned = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
-    if (earned > 0) {
-      left_ = static_cast<int>(std::min<long long>(kEventsAtOnce, left_ + earned));
-      since_ = now;
-    }
-    return left_ > 0 && left_-- > 0;
-  }
-
- private:
-  int left_ = kEventsAtOnce;
-  Clock::time_point since_ = Clock::now();
-};
-
 struct Connection {
   Connection(boost::asio::io_context& io, int fd) : socket(io, fd), hello_timer(io) {}
   stream_descriptor socket;
@@ -120,7 +108,7 @@ struct Connection {
   // Numbers of the last record request that was sent on this connection, and of the last one that
   // was answered, or whose time is over.
   std::uint64_t asked = 0, answered = 0;
-  Allowance allowance;
+  FloodLimit events{kEventsAtOnce, 1};  // some at once, then one a second
 
   bool owes_record() const { return answered < asked; }
   // False: no such request is open. A failure's record stays, so it answers every request.
@@ -132,6 +120,20 @@ struct Connection {
   }
 };
 using ConnectionPtr = std::shared_ptr<Connection>;  // shared with its reads under way
+
+constexpr std::string_view kPrefix = "ddprun-";
+constexpr std::size_t kDigits = 12;
+// A temporary directory with more entries than this is not searched for leftovers.
+constexpr int kMostEntries = 10'000;
+
+bool is_directory_name(std::string_view name) {
+  if (name.size() != kPrefix.size() + kDigits || !name.starts_with(kPrefix)) return false;
+  return name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+}
+
+UniqueFd open_directory(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
 
 }  // namespace
 
@@ -347,7 +349,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
                recorded != nullptr && connection->take_answer(recorded->number)) {
       events_.said(local_rank, line);
       tell_if_recorded();
-    } else if (!connection->allowance.take(Clock::now())) {
+    } else if (!connection->events.admit(Clock::now())) {
       say_once(concat("local rank ", local_rank, " sends too many events: some are dropped"));
     } else if (const auto* unknown = variants::get_if<UnknownLine>(&line)) {
       say_once("ignored a worker's event of an unknown type: " + unknown->type);
@@ -482,5 +484,41 @@ bool AgentSocket::assign(int local_rank, const std::vector<std::string>& environ
 const std::string& AgentSocket::path() const { return impl_->path(); }
 
 const std::string& AgentSocket::directory() const { return impl_->directory(); }
+
+std::string new_directory_name(const std::string& parent) {
+  return parent + "/" + std::string(kPrefix) + random_id().substr(0, kDigits);
+}
+
+UniqueFd make_locked_directory(const std::string& path) {
+  for (;;) {
+    if (::mkdir(path.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + path, errno);
+    // Before the directory is locked, another agent may take it for a leftover. It then holds the
+    // lock until it has removed it.
+    UniqueFd directory = open_directory(path);
+    if (!directory && errno != ENOENT) throw_system_error("open " + path, errno);
+    struct stat info {};
+    const bool is_there =
+        directory && (::flock(directory.get(), LOCK_EX) != 0 ||
+                      (::fstat(directory.get(), &info) == 0 && info.st_nlink > 0));
+    if (is_there) return directory;
+  }
+}
+
+void remove_leftover_directories(const std::string& parent) {
+  std::error_code error;
+  std::filesystem::directory_iterator entry(parent, error);
+  for (int seen = 0;
+       !error && entry != std::filesystem::directory_iterator() && seen < kMostEntries;
+       entry.increment(error), ++seen) {
+    if (!is_directory_name(entry->path().filename().string())) continue;
+    const UniqueFd directory = open_directory(entry->path().string());
+    struct stat info {};
+    const bool is_ours =
+        directory && ::fstat(directory.get(), &info) == 0 && info.st_uid == ::geteuid();
+    if (!is_ours || ::flock(directory.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    std::error_code ignored;
+    std::filesystem::remove_all(entry->path(), ignored);
+  }
+}
 
 }  // namespace ddprun::agent

@@ -21,11 +21,9 @@
 #include "agent/output/log_writer.h"
 #include "common/fd_text.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/parsed_number.h"
 #include "common/regular_file.h"
 #include "common/text.h"
-#include "common/written_json.h"
 
 namespace ddprun::agent {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the arguments and the environment of one worker: torchrun's variables, and DDPRUN_*. Pure.
+// Makes the arguments and the environment of one worker: torchrun's variables, and DDPRUN_*. Pure,
+// but for network_variables(node_addr).
 #pragma once
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "common/environment.h"
+#include "common/interfaces.h"
 #include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
@@ -70,5 +72,24 @@ std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options
 // Returns the whole "NAME=value"s that are in `now` but not in `before`.
 std::vector<std::string> environment_news(const std::vector<std::string>& before,
                                           const std::vector<std::string>& now);
+
+// Returns GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach
+// it by the numeric address `node_addr`. `addresses` are those of its interfaces.
+//
+// By default Gloo and TensorPipe (PyTorch's RPC) take the address of the host's name, which may be
+// a loopback address. So their variables name the interface of `node_addr`, if that is the
+// interface's first address: they take only an interface's first one.
+//
+// NCCL takes "ib…" if there are any. Else it takes all interfaces with an address, except the
+// loopback's and Docker's, and its ranks meet by the first. If some of these are virtual, the
+// variable excludes all kinds of virtual interfaces (NCCL reads at most 16 names, each the
+// beginning of some). All real interfaces stay, since NCCL may move data by several.
+//
+// A variable is not set if that gains nothing, or if no interface has the address.
+Environment network_variables(const std::string& node_addr,
+                              const std::vector<InterfaceAddress>& addresses);
+
+// Returns the same for this machine's present interfaces.
+Environment network_variables(const std::string& node_addr);
 
 }  // namespace ddprun::agent

@@ -16,7 +16,7 @@
 
 #include "agent/agent_socket.h"
 #include "agent/failure_details.h"
-#include "agent/gpu/gpu_error_log.h"
+#include "agent/gpu/gpu_error.h"
 #include "agent/hang/rank_sample.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/node_agent_options.h"

@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <utility>
 
-#include "common/ascii.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {
@@ -19,6 +20,12 @@ std::optional<in6_addr> ipv6_of(const std::string& text) {
   in6_addr address{};
   const bool is_one = ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &address) == 1;
   return is_one ? std::optional(address) : std::nullopt;
+}
+
+constexpr char kForm[] = "HOST or HOST:PORT (IPv6: [ADDR]:PORT)";
+
+bool is_same(const Endpoint& one, const Endpoint& other) {
+  return one.port == other.port && equals_ignoring_case(one.host, other.host);
 }
 
 }  // namespace
@@ -88,6 +95,60 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t defa
 std::string to_string(const Endpoint& endpoint) {
   const bool v6 = endpoint.host.find(':') != std::string::npos;
   return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
+}
+
+EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) {
+  const auto refused = [](std::string problem) { return EndpointList{{}, std::move(problem)}; };
+  const auto num_parts = static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
+  if (num_parts > kMaxEndpoints) {
+    return refused(
+        concat("has ", num_parts, " endpoints, at most ", kMaxEndpoints, " can be given"));
+  }
+  EndpointList list;
+  for (std::size_t i = 0; i < num_parts; ++i) {
+    const std::string part(take_until(text, ","));
+    const auto endpoint = parse_endpoint(part, default_port);
+    if (const std::string wrong = port_problem(part); !wrong.empty()) return refused(wrong);
+    if (!endpoint || endpoint->host.empty()) {
+      return refused(num_parts == 1 ? concat("wants ", kForm)
+                                    : concat("\"", part, "\" is not ", kForm));
+    }
+    if (num_parts > 1 && endpoint->port == 0) {
+      return refused(concat(part, ": of several endpoints each needs a port that is known"));
+    }
+    for (const Endpoint& earlier : list.endpoints) {
+      if (is_same(earlier, *endpoint)) {
+        return refused(concat("has ", to_string(*endpoint), " twice"));
+      }
+    }
+    list.endpoints.push_back(*endpoint);
+  }
+  return list;
+}
+
+std::string port_problem(std::string_view text) {
+  const std::string_view port = text.substr(std::min(text.rfind(':'), text.size()));
+  const bool is_number =
+      port.size() > 1 && port.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  // An IPv6 address without brackets has no port.
+  const std::string host(text.substr(0, text.size() - port.size()));
+  const bool has_port = host.find(':') == std::string::npos || host.ends_with(']');
+  if (!is_number || !has_port || parse_endpoint(text, 0) || !parse_endpoint(host + ":1", 0)) {
+    return {};
+  }
+  return concat("port ", port.substr(1), " is above 65535");
+}
+
+EndpointList parse_servers(std::string_view text, std::uint16_t default_port) {
+  EndpointList list = parse_endpoints(text, default_port);
+  if (!list.endpoints.empty() && list.endpoints.front().port == 0) {
+    return {{}, "nobody listens at port 0: give the port that the server has"};
+  }
+  return list;
+}
+
+std::string to_string(const std::vector<Endpoint>& endpoints) {
+  return listed(endpoints, ",", [](const Endpoint& each) { return to_string(each); });
 }
 
 }  // namespace ddprun

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/env_names.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {
@@ -20,37 +23,10 @@ void add(std::string_view text, Environment& environment) {
 }
 
 // Variables that the other host, its login and its terminal have themselves.
-constexpr std::string_view kOwnNames[] = {"_",
-                                          "COLUMNS",
-                                          "DISPLAY",
-                                          "GPG_AGENT_INFO",
-                                          "GPG_TTY",
-                                          "HISTFILE",
-                                          "HOME",
-                                          "HOST",
-                                          "HOSTNAME",
-                                          "HOSTTYPE",
-                                          "KRB5CCNAME",
-                                          "LINES",
-                                          "LOGNAME",
-                                          "LS_COLORS",
-                                          "MACHTYPE",
-                                          "MAIL",
-                                          "OLDPWD",
-                                          "OSTYPE",
-                                          "PS1",
-                                          "PWD",
-                                          "SHELL",
-                                          "SHLVL",
-                                          "SSH_TTY",
-                                          "STY",
-                                          "TEMP",
-                                          "TERMCAP",
-                                          "TMP",
-                                          "TMPDIR",
-                                          "USER",
-                                          "WINDOWID",
-                                          "TORCHELASTIC_ERROR_FILE"};
+constexpr char kOwnNames[] =
+    "_ COLUMNS DISPLAY GPG_AGENT_INFO GPG_TTY HISTFILE HOME HOST HOSTNAME HOSTTYPE KRB5CCNAME "
+    "LINES LOGNAME LS_COLORS MACHTYPE MAIL OLDPWD OSTYPE PS1 PWD SHELL SHLVL SSH_TTY STY TEMP "
+    "TERMCAP TMP TMPDIR USER WINDOWID TORCHELASTIC_ERROR_FILE";
 constexpr std::string_view kOwnPrefixes[] = {
     "BASH_", "DBUS_", "DESKTOP_", "DDPRUN_",  "PET_",       "SESSION_", "SSH_",
     "TERM_", "TMUX",  "VTE_",     "WAYLAND_", "XAUTHORITY", "XDG_"};
@@ -61,7 +37,8 @@ constexpr std::string_view kForwarded[] = {"DDPRUN_CUDART_LIBRARY", "DDPRUN_NCCL
 
 bool is_forwarded(std::string_view name) {
   if (std::ranges::find(kForwarded, name) != std::end(kForwarded)) return true;
-  return std::ranges::find(kOwnNames, name) == std::end(kOwnNames) &&
+  static const std::vector<std::string> own_names = filled_parts(kOwnNames, " ");
+  return std::ranges::find(own_names, name) == own_names.end() &&
          std::ranges::none_of(kOwnPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 

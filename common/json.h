@@ -3,12 +3,14 @@
 // lines with json_text(). Pure.
 #pragma once
 
+#include <algorithm>
 #include <boost/json/error.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/storage_ptr.hpp>
 #include <boost/json/string.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -102,5 +104,79 @@ boost::json::string line_text(std::string_view text, std::size_t max_bytes);
 
 // Returns `text` as log.h's one_line() makes it.
 boost::json::string shown_line(std::string_view text);
+
+// ---- JSON that ddprun prints, or writes to files ----
+
+// Returns the value, or null if there is none.
+template <typename Value>
+boost::json::value or_null(const std::optional<Value>& value) {
+  return value ? boost::json::value(*value) : boost::json::value(nullptr);
+}
+
+// Returns `value` as text, as boost::json::serialize() does, but with numbers as people write them:
+// 0.001, not 1E-3. A whole decimal number keeps a digit after its point. Hidden characters are
+// escaped as in shown_json().
+std::string written_json(const boost::json::value& value);
+
+// Returns the same JSON, with \u202e in place of a character that hides or turns the text around it
+// (utf8.h: is_hidden()), and of DEL. Terminals obey such characters, and the strings may be
+// others'.
+std::string shown_json(std::string json);
+
+// Finds values in JSON that anybody may have written. The keys lead to them, outermost first. A
+// value that is missing or of another type is null, empty, 0 or nullopt.
+namespace json_at {
+
+inline const boost::json::value kNoValue;
+inline const boost::json::array kNoList;
+
+inline const boost::json::value& at(const boost::json::value& all) { return all; }
+
+template <typename... Keys>
+const boost::json::value& at(const boost::json::value& all, std::string_view key,
+                             const Keys&... keys) {
+  const boost::json::object* object = all.if_object();
+  const boost::json::value* value = object == nullptr ? nullptr : object->if_contains(key);
+  return value == nullptr ? kNoValue : at(*value, keys...);
+}
+
+template <typename... Keys>
+std::string text(const boost::json::value& all, const Keys&... keys) {
+  const boost::json::string* value = at(all, keys...).if_string();
+  return value == nullptr ? "" : std::string(*value);
+}
+
+template <typename... Keys>
+const boost::json::array& list(const boost::json::value& all, const Keys&... keys) {
+  const boost::json::array* value = at(all, keys...).if_array();
+  return value == nullptr ? kNoList : *value;
+}
+
+// Returns the strings in a list; other elements are skipped.
+template <typename... Keys>
+std::vector<std::string> texts(const boost::json::value& all, const Keys&... keys) {
+  std::vector<std::string> said;
+  for (const boost::json::value& each : list(all, keys...)) {
+    if (each.is_string()) said.emplace_back(each.get_string());
+  }
+  return said;
+}
+
+// Returns a finite number.
+template <typename... Keys>
+std::optional<double> number(const boost::json::value& all, const Keys&... keys) {
+  const boost::json::value& value = at(all, keys...);
+  const double number = value.is_number() ? value.to_number<double>() : NAN;
+  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
+
+// Returns the number rounded, between −2^40 and 2^40, so that sums of a few can't overflow.
+template <typename... Keys>
+std::int64_t whole(const boost::json::value& all, const Keys&... keys) {
+  constexpr double kMost = 1LL << 40;
+  return std::llround(std::clamp(number(all, keys...).value_or(0), -kMost, kMost));
+}
+
+}  // namespace json_at
 
 }  // namespace ddprun

@@ -16,7 +16,7 @@
 
 #include "common/check.h"
 #include "common/process_stat.h"
-#include "common/trimmed.h"
+#include "common/text.h"
 
 namespace ddprun::metrics {
 namespace {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace ddprun {
 
@@ -32,5 +34,15 @@ std::optional<std::uint64_t> start_ticks(pid_t pid);
 // Returns the kernel's random id of this boot of the machine; the monotonic clock goes on during
 // one boot. Empty if it can't be read.
 std::string boot_id();
+
+// Returns the names of a folder's entries, sorted, without those that begin with a point; none
+// where it can't be read.
+std::vector<std::string> names_in(const std::string& folder);
+
+// Whether NVIDIA's driver is there: asking a missing driver costs a search. True also in WSL, whose
+// driver is Windows' own.
+inline bool has_nvidia_driver() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
+}
 
 }  // namespace ddprun

@@ -13,7 +13,9 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/peer_user.h"
+#include "common/random_id.h"
 #include "common/text.h"
 
 namespace ddprun {
@@ -142,6 +144,31 @@ std::string change_danger(const struct stat& info, Outsiders outsiders) {
     return concat("group ", info.st_gid, " could change it");
   }
   return {};
+}
+
+std::string text_of_named_file(const std::string& path) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  const RegularFile file = open_regular_file(path);
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
+  };
+  if (!file.problem.empty()) refuse(file.problem);
+  ReadText read = read_text(file.fd.get(), kMostBytes + 1);
+  if (read.error != 0) refuse(errno_text(read.error));
+  if (read.text.size() > kMostBytes) refuse("it has more than 1 MiB");
+  return std::move(read.text);
+}
+
+NewFile make_new_file(const std::string& prefix, mode_t mode) {
+  NewFile file{.path = prefix + random_id().substr(0, 12), .fd = {}};
+  // With O_EXCL no link is followed, either.
+  file.fd.reset(::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  return file;
+}
+
+void sync_directory(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd) ::fsync(fd.get());
 }
 
 }  // namespace ddprun

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens a file that somebody else chose, without blocking, and says why it can't be opened.
+// Opens a file that somebody else chose, without blocking, and says why it can't be opened. Makes a
+// file that gets its name once it is complete.
 #pragma once
 
 #include <sys/stat.h>
+#include <sys/types.h>
 
 #include <string>
 
@@ -52,5 +54,25 @@ RegularFile open_regular_file_to_append_in(int folder, const std::string& name,
 // this user namespace, who all look alike, are trusted like root.
 enum class Outsiders { kAsRoot, kAsOthers };
 std::string change_danger(const struct stat& info, Outsiders outsiders);
+
+// Returns the text of a file that somebody has named: a job file, thresholds.
+// Throws Error(kInvalidArgument), "can't read PATH: …", if it is no regular file, if it has more
+// than 1 MiB, or with the system's error. Only the disk can block it.
+std::string text_of_named_file(const std::string& path);
+
+// A file that gets its final name by rename(), once it is complete.
+struct NewFile {
+  std::string path;
+  UniqueFd fd;  // to write to; invalid: errno says why
+};
+
+// Makes the file PREFIX and 12 random digits, which did not exist before. At a name that can be
+// guessed, others who may write to the folder could have put a link to a user's file. Throws
+// Error(kSystem) if there are no random numbers.
+NewFile make_new_file(const std::string& prefix, mode_t mode);
+
+// Makes new names in the directory survive a crash of the machine. File systems that don't support
+// it keep the order by themselves.
+void sync_directory(const std::string& path);
 
 }  // namespace ddprun

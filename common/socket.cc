@@ -18,12 +18,12 @@
 #include <thread>
 #include <utility>
 
-#include "common/duration.h"
 #include "common/error.h"
 #include "common/interfaces.h"
 #include "common/quiet_thread.h"
 #include "common/send_descriptors.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "common/ascii.h"
 #include "common/text.h"
 
 namespace ddprun {

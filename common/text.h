@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <span>
 #include <sstream>
 #include <string>
@@ -80,6 +81,22 @@ inline bool ends_with_any(std::string_view text, std::initializer_list<std::stri
   return std::any_of(ends.begin(), ends.end(), [&](auto end) { return text.ends_with(end); });
 }
 
+// These know the case of ASCII letters alone, whatever the locale.
+constexpr char ascii_lower(char letter) {
+  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
+
+inline bool equals_ignoring_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, ascii_lower, ascii_lower);
+}
+
+// Returns `text` without the blanks and tabs at its ends.
+inline std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
 // Takes the part before the first character of `ends`, and drops that character. If there is none,
 // takes all.
 inline std::string_view take_until(std::string_view& text, std::string_view ends) {
@@ -103,5 +120,13 @@ std::string counted(const Number& number, std::string_view one) {
 // Returns `text` as one line. Line breaks, other controls, and characters that hide or turn the
 // text around them become \n, \x1b, \u202e, … A peer's text must not forge lines of a log.
 std::string one_line(std::string_view text);
+
+enum class DoubleDollar { kBecomesOne, kStays };
+
+// Works as string.Template(text).safe_substitute(values): "$name" and "${name}" become the value. A
+// name without a value stays as it is. A "$$" becomes "$" unless it is to stay, and in neither case
+// begins a name. Any other "$" stays.
+std::string safe_substitute(std::string_view text, const std::map<std::string, std::string>& values,
+                            DoubleDollar dollars = DoubleDollar::kBecomesOne);
 
 }  // namespace ddprun

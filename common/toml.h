@@ -38,26 +38,27 @@
 
 namespace ddprun {
 
-// Does the same as toml::parse(), but refuses keys of more than kMostKeyParts parts. toml++ makes a
-// nested table for each dot of a key, by recursion: 100,000 parts would crash the program. Throws
-// toml::parse_error.
+// Parses a file's text. Refuses keys of more than kMostKeyParts parts: toml++ makes a nested table
+// for each dot of a key, by recursion, so 100,000 parts would crash the program. Throws
+// Error(kInvalidArgument), "path:line: why", in one line.
 inline toml::table parsed_toml(std::string_view text, const std::string& path) {
-  if (const auto at = find_long_key(text)) {
-    const std::string_view before = text.substr(0, *at);
-    const auto line = 1 + std::ranges::count(before, '\n');
-    const std::size_t column = *at - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
-    throw toml::parse_error("a key has more than 32 parts",
-                            toml::source_position{static_cast<toml::source_index>(line),
-                                                  static_cast<toml::source_index>(column)});
+  try {
+    if (const auto at = find_long_key(text)) {
+      const std::string_view before = text.substr(0, *at);
+      const auto line = 1 + std::ranges::count(before, '\n');
+      const std::size_t column = *at - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+      throw toml::parse_error("a key has more than 32 parts",
+                              toml::source_position{static_cast<toml::source_index>(line),
+                                                    static_cast<toml::source_index>(column)});
+    }
+    return toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    // The library's text quotes the file's bytes unchanged.
+    throw Error(ErrorCode::kInvalidArgument,
+                concat(one_line(path), ":", at.line, ": it is no TOML here, at column ", at.column,
+                       ": ", one_line(error.description())));
   }
-  return toml::parse(text, path);
-}
-
-// Returns in one line why a text is no TOML, for use after "FILE:LINE: ". The library's text quotes
-// the file's bytes unchanged.
-inline std::string toml_trouble(const toml::parse_error& error) {
-  return concat("it is no TOML here, at column ", error.source().begin.column, ": ",
-                one_line(error.description()));
 }
 
 // Collects all problems of one file.

@@ -10,19 +10,8 @@
 namespace ddprun::ctl {
 namespace {
 
-[[noreturn]] void refuse(const ConfigText& file, const toml::source_region& where,
-                         std::string_view what) {
-  throw Error(ErrorCode::kInvalidArgument, concat(one_line(file.path), ":", where.begin.line, ": ",
-                                                  one_line(std::string(what))));
-}
-
 void take(const ConfigText& file, ConfiguredEndpoint& all) {
-  toml::table table;
-  try {
-    table = parsed_toml(file.text, file.path);
-  } catch (const toml::parse_error& error) {
-    refuse(file, error.source(), toml_trouble(error));
-  }
+  const toml::table table = parsed_toml(file.text, file.path);
   const std::pair<const char*, std::string*> keys[] = {{"rdzv_endpoint", &all.rdzv_endpoint},
                                                        {"token_file", &all.token_file},
                                                        {"tls_ca", &all.tls.ca},
@@ -31,14 +20,16 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
   for (const auto& [key, value] : keys) {
     const toml::node* node = table.get(key);
     if (node == nullptr) continue;
-    if (!node->is_string()) refuse(file, node->source(), concat(key, " wants a text"));
+    const auto refuse = [&](const char* what) {
+      throw Error(ErrorCode::kInvalidArgument, concat(one_line(file.path), ":",
+                                                      node->source().begin.line, ": ", key, what));
+    };
+    if (!node->is_string()) refuse(" wants a text");
     if (!value->empty()) continue;
     *value = node->as_string()->get();
     // A user who writes it wants the proof, and all would run without it.
     const bool is_file = value != &all.rdzv_endpoint;
-    if (is_file && value->empty()) {
-      refuse(file, node->source(), concat(key, " wants a value, got nothing"));
-    }
+    if (is_file && value->empty()) refuse(" wants a value, got nothing");
   }
 }
 

@@ -33,7 +33,6 @@
 #include "common/exit_codes.h"
 #include "common/interfaces.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
 #include "common/suggest.h"

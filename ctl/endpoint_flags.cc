@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/config_texts.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/quiet_thread.h"

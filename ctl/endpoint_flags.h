@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
+#include "common/error.h"
 #include "ctl/configured_endpoint.h"
 #include "rendezvous/pages/fetch.h"
 #include "rendezvous/pages/gang_client.h"
@@ -49,6 +50,16 @@ class EndpointFlags {
   // As fetch_page(), within `limit`, which all endpoints share. Tries once, and prints nothing
   // while it waits.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
+  // Returns `read(page)`; if that throws Error(kProtocol), throws pages::foreign_answer().
+  template <typename Read>
+  auto read_page(const std::string& page, const Read& read) const {
+    try {
+      return read(page);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kProtocol) throw;
+      throw pages::foreign_answer(text(), error.what());
+    }
+  }
 
   // Returns the leader's page for browsers, and its policy. Each endpoint has 2 s to answer. Throws
   // Error(kInvalidArgument) if a flag or the token is wrong, else Error(kUnavailable).

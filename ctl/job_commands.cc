@@ -24,18 +24,17 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/json.h"
 #include "common/shell_words.h"
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
-#include "common/written_json.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/job_states.h"
-#include "ctl/submit/nodes_scheduler.h"
 #include "ctl/submit/scheduler.h"
 #include "ctl/tables/tables.h"
 #include "rendezvous/pages/fetch.h"
@@ -319,21 +318,11 @@ class PageCommand : public Command {
   // the table is made, too, so that another page is never printed.
   int run() const override {
     const std::string page = endpoint_.fetch_page(target_);
-    const std::string table = table_of(page);
+    const std::string table = endpoint_.read_page(page, table_);
     return print_or_tell(json_ ? shown_json(page) : table);
   }
 
  private:
-  // Throws pages::foreign_answer() if it is another page.
-  std::string table_of(const std::string& page) const {
-    try {
-      return table_(page);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kProtocol) throw;
-      throw pages::foreign_answer(endpoint_.text(), error.what());
-    }
-  }
-
   const char* const target_;
   std::string (*const table_)(const std::string& page);
   EndpointFlags endpoint_;

@@ -20,7 +20,6 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/fd_text.h"
-#include "common/new_file.h"
 #include "common/regular_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"

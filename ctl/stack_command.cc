@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "ctl/stack/folded_stacks.h"
@@ -37,7 +37,8 @@ class StackCommand : public Command {
                   concat("RANK ", one_line(ranks), ": wants numbers of ranks, as 0-3,5"));
     }
     const std::string page = endpoint_.fetch_page(membership::stacks_target({job_, ranks}));
-    const FoldedStacks folded = folded_of(page);
+    const FoldedStacks folded = endpoint_.read_page(
+        page, [this](const std::string& text) { return fold_stacks(text, native_); });
     const int code = folded.num_missing == 0 ? 0 : kSomeMissing;
     if (code != 0) {
       say(concat("no stack of ", folded.num_missing, " of ", counted(folded.num_ranks, "rank")));
@@ -47,15 +48,6 @@ class StackCommand : public Command {
 
  private:
   static constexpr int kMostRanks = 1 << 20;
-
-  FoldedStacks folded_of(const std::string& page) const {
-    try {
-      return fold_stacks(page, native_);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kProtocol) throw;
-      throw pages::foreign_answer(endpoint_.text(), error.what());
-    }
-  }
 
   EndpointFlags endpoint_;
   std::string job_;

@@ -76,12 +76,7 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
   ConfigFile config;
   config.path = path;
   TomlProblems problems(path);
-  toml::table table;
-  try {
-    table = parsed_toml(text, path);
-  } catch (const toml::parse_error& error) {
-    problems.add(error.source(), toml_trouble(error));
-  }
+  const toml::table table = parsed_toml(text, path);
   for (const auto& [key, node] : table) {
     try {
       take(key, node, config);

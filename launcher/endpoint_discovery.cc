@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/fnv1a.h"
 #include "common/shell_words.h"

@@ -23,7 +23,6 @@
 #include "common/signal_names.h"
 #include "common/text.h"
 #include "common/wall_time.h"
-#include "common/written_json.h"
 #include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {

@@ -16,7 +16,6 @@
 #include "common/error.h"
 #include "common/process_facts.h"
 #include "common/text.h"
-#include "common/trimmed.h"
 
 namespace ddprun::launcher {
 namespace {

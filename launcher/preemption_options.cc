@@ -5,11 +5,10 @@
 #include <array>
 #include <utility>
 
-#include "common/duration.h"
 #include "common/env_names.h"
 #include "common/signal_names.h"
 #include "common/text.h"
-#include "common/trimmed.h"
+#include "common/wall_time.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "agent/binding/binding_plan.h"
 #include "agent/isolation/cgroup_tree.h"
-#include "agent/network_variables.h"
 #include "agent/output/log_tree.h"
+#include "agent/worker_environment.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/process_facts.h"

@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "common/endpoint.h"
-#include "common/endpoint_list.h"
 #include "common/process_facts.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/launch_config.h"

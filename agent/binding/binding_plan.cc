@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/parsed_number.h"
+#include "common/process_facts.h"
 #include "common/text.h"
 #include "common/trimmed.h"
 
@@ -38,18 +39,6 @@ std::optional<int> read_number(const fs::path& path) {
 int lowest_of(const fs::path& path, int otherwise) {
   const auto cpus = parse_cpu_list(read_line(path));
   return cpus && !cpus->empty() ? cpus->cpus().front() : otherwise;
-}
-
-// Returns the names of the directory's entries; none where it isn't there.
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 // Returns 12 for "node12".

@@ -2,10 +2,18 @@
 // Errors of GPUs that NVIDIA's driver writes to the kernel's log ("Xid"). Pure.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "common/clock.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 
@@ -28,5 +36,42 @@ enum class GpuFault {
 
 // By NVIDIA's table of Xid errors.
 GpuFault fault_of(int xid);
+
+// Errors of this node's GPUs, told as soon as the driver has written them to the kernel's log, and
+// kept for the report of a worker that fails. io thread only.
+class GpuErrorLog : public std::enable_shared_from_this<GpuErrorLog> {
+ public:
+  // Calls `tell` with a line about each error from now on, a few in each round. nullptr: no NVIDIA
+  // driver is loaded, or this user may not read the kernel's log (kernel.dmesg_restrict).
+  static std::shared_ptr<GpuErrorLog> open(boost::asio::io_context& io,
+                                           std::function<void(const std::string&)> tell);
+  // The same for a log that is open. Each read of it returns a record, as one of /dev/kmsg does.
+  static std::shared_ptr<GpuErrorLog> watch(boost::asio::io_context& io, UniqueFd log,
+                                            std::function<void(const std::string&)> tell);
+
+  // Forgets the errors of the round before.
+  void begin_round();
+
+  // Returns the round's errors, also those that were written just now: "Xid 79 on GPU 0000:3b:00,
+  // 0.8 s ago: …"; at most three, first of all those of broken hardware, then the latest. Empty:
+  // none.
+  std::string of_round();
+
+ private:
+  struct Seen {
+    GpuError error;
+    Clock::time_point at;
+  };
+
+  GpuErrorLog(boost::asio::io_context& io, UniqueFd log,
+              std::function<void(const std::string&)> tell);
+  void wait();
+  void read_new();
+
+  boost::asio::posix::stream_descriptor log_;
+  const std::function<void(const std::string&)> tell_;
+  std::deque<Seen> kept_;  // of the round, oldest first
+  int num_seen_ = 0;       // in the round
+};
 
 }  // namespace ddprun::agent

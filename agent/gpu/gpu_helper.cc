@@ -17,7 +17,6 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/nvidia_driver.h"
 #include "common/process_facts.h"
 #include "common/text.h"
 #include "rendezvous/asio/waits.h"

@@ -15,15 +15,16 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "agent/link/agent_events.h"
-#include "agent/link/clock_offset.h"
-#include "agent/link/store_listener.h"
 #include "common/clock.h"
 #include "common/death_limits.h"
 #include "common/endpoint.h"
@@ -84,6 +85,92 @@ class WaitNews {
   std::string last_;
   std::string held_back_;  // until patience_until_
   std::optional<Clock::time_point> patience_until_;
+};
+
+// Binds the port of the next round's store and listens on it. An empty address means all
+// interfaces, port 0 means any free one. Closes a listener that was bound before and not yet
+// served. Returns the port; throws Error.
+using BindStore = std::function<std::uint16_t(const std::string& address, std::uint16_t port)>;
+
+// The state of a round's store listener at this node: where it is bound, and whether there is one
+// for the next round. The owner binds, serves and closes.
+class StoreListener {
+ public:
+  // `join` must outlive it. `port`: --master-port; 0: any free one.
+  StoreListener(const Join& join, std::uint16_t port, BindStore bind);
+
+  // Binds a listener for the next round, unless there is one, or the store is at the endpoint. On
+  // failure trouble() is set. `local_address`: this node's end of its link to the rendezvous.
+  void prepare(const std::string& local_address);
+  // The port of the next round's listener; 0: there is none.
+  std::uint16_t port() const { return bound_port_; }
+  // Returns why there is none; empty: nothing went wrong.
+  const std::string& trouble() const { return trouble_; }
+
+  // Called when the round starts: the listener serves it, and the next round needs another.
+  void serve();
+  // Returns whether a store was served. None is served after this call.
+  bool close();
+
+ private:
+  const Join& join_;
+  const std::uint16_t port_;
+  const BindStore bind_;
+  std::uint16_t bound_port_ = 0;
+  bool is_serving_ = false;
+  std::string trouble_;
+};
+
+// A time on the rendezvous' clock (since that clock's epoch). The true time is within ± error.
+struct RemoteMoment {
+  std::chrono::microseconds at{0};
+  std::chrono::microseconds error{0};
+};
+
+// How far the rendezvous' monotonic clock is from this node's, measured as NTP does it. A question
+// is sent, the other side answers with its clock's time, and the answer arrives.
+class ClockOffset {
+ public:
+  // Adds a measurement. `sent` and `received` are times of this node's clock; in between the
+  // rendezvous' clock showed `answered`. A `received` before `sent` is ignored.
+  void sample(Clock::time_point sent, std::chrono::microseconds answered,
+              Clock::time_point received) {
+    if (received < sent) return;
+    const auto half = (received - sent) / 2;
+    samples_.push_back(
+        {sent + half, answered, std::chrono::duration_cast<std::chrono::microseconds>(half)});
+    if (samples_.size() > kKept) samples_.pop_front();
+  }
+
+  // Returns the time `when` of this node's clock on the rendezvous' clock, by the sample with the
+  // least error. The error is half the round trip, plus what two clocks may have drifted apart
+  // since (kDrift). nullopt: there is no sample yet.
+  std::optional<RemoteMoment> remote(Clock::time_point when) const {
+    using std::chrono::microseconds;
+    std::optional<RemoteMoment> best;
+    for (const Sample& sample : samples_) {
+      const auto since = std::chrono::duration_cast<microseconds>(when - sample.middle);
+      const auto drift = microseconds(static_cast<microseconds::rep>(
+          static_cast<double>(std::chrono::abs(since).count()) * kDrift));
+      const RemoteMoment moment{sample.remote + since, sample.half_round_trip + drift};
+      if (!best || moment.error < best->error) best = moment;
+    }
+    return best;
+  }
+
+  // Forgets all samples: the other side may be another machine from now on.
+  void reset() { samples_.clear(); }
+
+  static constexpr std::size_t kKept = 8;  // the last samples
+  static constexpr double kDrift = 200e-6;
+
+ private:
+  struct Sample {
+    Clock::time_point middle;          // of the round trip, by this node's clock
+    std::chrono::microseconds remote;  // the rendezvous' clock at that time
+    std::chrono::microseconds half_round_trip;
+  };
+  std::deque<Sample> samples_;
 };
 
 struct AgentOptions {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/preflight/node_checks.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -10,10 +9,10 @@
 
 #include <array>
 #include <cerrno>
-#include <memory>
 #include <string_view>
 
 #include "common/error.h"
+#include "common/process_facts.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 
@@ -145,15 +144,7 @@ void check_gpus(const NodeNeeds& needs, const NodeFacts& facts, Problems& proble
 
 }  // namespace
 
-int num_listed_gpus() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/driver/nvidia/gpus"),
-                                                   [](DIR* d) { return d ? ::closedir(d) : 0; });
-  int count = 0;
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    if (entry->d_name[0] != '.') ++count;
-  }
-  return count;
-}
+int num_listed_gpus() { return static_cast<int>(names_in("/proc/driver/nvidia/gpus").size()); }
 
 NodeFacts gather_node_facts(const NodeNeeds& needs) {
   NodeFacts facts;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "agent/isolation/cgroup_tree.h"
 #include "agent/output/line_prefix.h"
 #include "common/error.h"
 #include "common/text.h"
@@ -40,19 +40,7 @@ bool is_of_agent(const std::string& name) {
          std::ranges::find(kOfService, name) != kOfService.end();
 }
 
-constexpr char kLeaf[] = "ddprun-supervisor";  // ddprun uses this name, too
 constexpr char kMount[] = "/sys/fs/cgroup";
-
-// Whether systemd has marked the cgroup as delegated. Only root can read one of the two marks.
-bool is_delegated(const std::string& cgroup) {
-  for (const char* mark : {"user.delegate", "trusted.delegate"}) {
-    std::array<char, 8> value{};
-    if (::getxattr(cgroup.c_str(), mark, value.data(), value.size()) == 1 && value[0] == '1') {
-      return true;
-    }
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -163,13 +151,11 @@ std::vector<std::string> gang_environment(const gangs::StartPart& start, Environ
 std::optional<std::string> supervisor_leaf(std::string_view own_cgroups, const std::string& mount) {
   constexpr std::string_view kUnified = "0::";
   while (!own_cgroups.empty()) {
-    const std::size_t end = own_cgroups.find('\n');
-    const std::string_view line = own_cgroups.substr(0, end);
-    own_cgroups.remove_prefix(end == own_cgroups.npos ? own_cgroups.size() : end + 1);
+    const std::string_view line = take_until(own_cgroups, "\n");
     if (!line.starts_with(kUnified)) continue;
     const std::string_view path = line.substr(kUnified.size());
-    if (path == "/" || path.ends_with(concat("/", kLeaf))) return std::nullopt;
-    return concat(mount, path, "/", kLeaf);
+    if (path == "/" || path.ends_with(concat("/", agent::kSupervisor))) return std::nullopt;
+    return concat(mount, path, "/", agent::kSupervisor);
   }
   return std::nullopt;
 }
@@ -178,7 +164,8 @@ std::string enter_supervisor_leaf() {
   std::ostringstream own;
   own << std::ifstream("/proc/self/cgroup").rdbuf();
   const auto leaf = supervisor_leaf(own.str(), kMount);
-  if (!leaf || !is_delegated(leaf->substr(0, leaf->rfind('/')))) return {};
+  const std::string place = leaf ? leaf->substr(0, leaf->rfind('/')) : "";
+  if (!leaf || !agent::CgroupTree().is_marked_delegated(place)) return {};
   if (::mkdir(leaf->c_str(), 0755) != 0 && errno != EEXIST) {
     return concat("can't make ", *leaf, ": ", errno_text(errno));
   }

@@ -35,7 +35,6 @@
 #include "common/random_id.h"
 #include "common/secret.h"
 #include "common/service_manager.h"
-#include "common/signal_echo.h"
 #include "common/signal_names.h"
 #include "common/standard_streams.h"
 #include "common/text.h"

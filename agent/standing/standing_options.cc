@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "common/completion.h"
-#include "common/duration.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -19,6 +18,7 @@
 #include "common/process_facts.h"
 #include "common/secret.h"
 #include "common/standard_streams.h"
+#include "common/wall_time.h"
 #include "launcher/config_file.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"

@@ -17,10 +17,10 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/fd_text.h"
+#include "common/json.h"
 #include "common/regular_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
-#include "common/written_json.h"
 
 namespace ddprun::train {
 namespace {

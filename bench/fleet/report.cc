@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "common/written_json.h"
+#include "common/json.h"
 
 namespace ddprun::bench {
 namespace {

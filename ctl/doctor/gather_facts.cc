@@ -15,7 +15,7 @@
 #include "agent/gpu/gpu_helper.h"
 #include "agent/gpu/gpu_lines.h"
 #include "common/cgroup_limits.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/interfaces.h"

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/doctor/readings.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <memory>
 #include <utility>
 
 #include "common/fd_text.h"
+#include "common/process_facts.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 
@@ -119,14 +118,7 @@ void Root::read_into(Readings& readings, const std::string& path) const {
 }
 
 std::vector<std::string> Root::names(const std::string& folder) const {
-  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(at(folder).c_str()),
-                                                 [](DIR* d) { return d ? ::closedir(d) : 0; });
-  std::vector<std::string> names;
-  while (const dirent* entry = open ? ::readdir(open.get()) : nullptr) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+  return names_in(at(folder));
 }
 
 }  // namespace ddprun::doctor

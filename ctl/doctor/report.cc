@@ -10,7 +10,6 @@
 
 #include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "ctl/doctor/judge.h"
 #include "ctl/number_texts.h"
 

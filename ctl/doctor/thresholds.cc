@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/named_file.h"
+#include "common/regular_file.h"
 #include "common/suggest.h"
 #include "common/toml.h"
 
@@ -110,11 +110,7 @@ double Thresholds::at(const std::string& key) const {
 Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
   Thresholds thresholds;
   TomlProblems problems(path);
-  try {
-    take(parsed_toml(text, path), "", problems, thresholds);
-  } catch (const toml::parse_error& error) {
-    problems.add(error.source(), toml_trouble(error));
-  }
+  take(parsed_toml(text, path), "", problems, thresholds);
   problems.throw_any();
   return thresholds;
 }

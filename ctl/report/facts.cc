@@ -8,9 +8,9 @@
 #include <chrono>
 #include <numeric>
 
+#include "common/json.h"
 #include "common/text.h"
 #include "common/wall_time.h"
-#include "common/written_json.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::report {

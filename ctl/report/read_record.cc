@@ -14,7 +14,6 @@
 
 #include "common/error.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/number_texts.h"

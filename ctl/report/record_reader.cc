@@ -7,12 +7,11 @@
 #include <chrono>
 #include <cmath>
 
-#include "common/duration.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "common/wall_time.h"
 
 namespace ddprun::report {
 

@@ -19,7 +19,7 @@ namespace ddprun::report {
 // with "…".
 std::string clean_text(std::string_view text, std::size_t most_bytes = 1024);
 
-// As in json_at.h, but texts come back clean, and numbers within bounds.
+// As json_at's in json.h, but texts come back clean, and numbers within bounds.
 std::optional<double> number_at(const boost::json::value& object, std::string_view name);
 // Returns a whole number of 0 … 2^53; nullopt: it isn't one.
 std::optional<std::int64_t> count_at(const boost::json::value& object, std::string_view name);

@@ -9,12 +9,12 @@
 #include <map>
 #include <utility>
 
-#include "common/duration.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "ctl/submit/run_program.h"
 
 namespace ddprun::submit {

@@ -8,16 +8,16 @@
 #include <functional>
 #include <utility>
 
-#include "common/duration.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
-#include "common/named_file.h"
 #include "common/parsed_number.h"
+#include "common/regular_file.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/toml.h"
+#include "common/wall_time.h"
 #include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::submit {
@@ -509,13 +509,7 @@ JobFile JobFile::parse(std::string_view text, const std::string& path, const std
   JobFile job;
   job.path = one_line(path);
   job.base = base;
-  toml::table table;
-  try {
-    table = parsed_toml(text, path);
-  } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(job.path, ":", error.source().begin.line, ": ", toml_trouble(error)));
-  }
+  const toml::table table = parsed_toml(text, path);
   JobReader reader(job);
   reader.take(table, "");
   check_whole(job, table, reader);

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "common/exit_codes.h"
+#include "common/json.h"
 #include "common/random_id.h"
 #include "common/text.h"
-#include "common/written_json.h"
 
 namespace ddprun::submit {
 

@@ -8,15 +8,12 @@
 #include <ctime>
 #include <set>
 
-#include "common/ascii.h"
 #include "common/death_limits.h"
 #include "common/endpoint.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "ctl/submit/ddprun_command.h"
 
 namespace ddprun::submit {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ctl/submit/nodes_scheduler.h"
-
 #include <pwd.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include "common/log.h"
 #include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/job_states.h"
+#include "ctl/submit/scheduler.h"
 #include "rendezvous/gangs/gang.h"
 #include "rendezvous/gangs/gang_json.h"
 

@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/wall_time.h"
 #include "ctl/submit/job_file.h"
+#include "rendezvous/pages/gang_client.h"
 
 namespace ddprun::submit {
 
@@ -125,5 +126,19 @@ std::unique_ptr<Scheduler> ssh_scheduler(const Environment& environment, std::st
 // Uses the user's kubectl. `context` is kubectl's; empty: its current one. After submit() it is the
 // job's own. docs/submit.md, "Kubernetes".
 std::unique_ptr<Scheduler> kubernetes_scheduler(std::string context);
+
+// The queue of standing agents to use, and ddprunctl's flags for it. The job file's values come
+// first, then the flags'. Throws Error.
+struct NodesQueue {
+  pages::GangClientOptions client;
+  std::vector<std::string> flags;
+};
+using FindQueue = std::function<NodesQueue(const ctl::ConfiguredEndpoint&)>;
+
+// Uses nodes with standing agents: a job is a gang in the queue of their ddprund. `environment` is
+// the jobs'; a part of it stays on this machine. `ddprun` is this machine's launcher, which is
+// asked what flags mean. docs/submit.md, "nodes".
+std::unique_ptr<Scheduler> nodes_scheduler(Environment environment, std::string ddprun,
+                                           FindQueue find_queue);
 
 }  // namespace ddprun::submit

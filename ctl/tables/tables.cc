@@ -8,7 +8,6 @@
 
 #include "common/error.h"
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/text.h"
 
 namespace ddprun::ctl {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/json_at.h"
+#include "common/json.h"
 #include "common/text.h"
 #include "ctl/top/styled_text.h"
 

@@ -8,7 +8,7 @@
 #include "agent/agent_socket.h"
 #include "agent/binding/binding_plan.h"
 #include "agent/output/log_tree.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/nodelist.h"
 #include "common/process_facts.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "common/written_json.h"
+#include "common/json.h"
 
 #include "rendezvous/messages/json_fields.h"
 

@@ -12,7 +12,7 @@
 #include "common/json.h"
 #include "common/signal_names.h"
 #include "common/text.h"
-#include "common/written_json.h"
+#include "common/wall_time.h"
 #include "rendezvous/membership/verdicts.h"
 #include "rendezvous/messages/json_fields.h"
 
@@ -24,14 +24,6 @@ namespace json = boost::json;
 // Makes valid UTF-8 on one line and of bounded length, even from another node's text.
 json::value line_of(const std::string& text) {
   return json::value(membership::clean_utf8(one_line(text), membership::kMaxShownBytes));
-}
-
-json::value line_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : line_of(text);
-}
-
-double rounded_seconds(Clock::duration time) {
-  return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
 }
 
 // Adds the mean times of the steps between `before` and `now`. Checks them, since a worker may
@@ -100,7 +92,7 @@ class EventLines::Line {
     const auto& round = lines.round_;
     object_["event"] = event;
     object_["time"] = utc_text_ms(now.wall);
-    object_["seconds"] = rounded_seconds(now.at - lines.begun_);
+    object_["seconds"] = seconds_in_thousandths(now.at - lines.begun_);
     object_["job"] = line_of(lines.facts_.job_id);
     object_["host"] = line_of(lines.facts_.host);
     object_["node_rank"] = round ? json::value(round->node_rank) : json::value(nullptr);
@@ -142,7 +134,7 @@ std::string EventLines::round_began(const membership::StartRound& round, const M
       .put("world_size", round.world_size)
       .put("first_global_rank", round.first_global_rank)
       .put("in_place", round.in_place)
-      .put("waited_seconds", rounded_seconds(now.at - waits_since_.value_or(begun_)))
+      .put("waited_seconds", seconds_in_thousandths(now.at - waits_since_.value_or(begun_)))
       .text();
 }
 
@@ -215,7 +207,7 @@ std::string EventLines::ended(const membership::JobEnd& verdict, const Moment& n
   return Line("verdict", *this, now)
       .put("state", state_of(verdict))
       .put("exit_code", verdict.exit_code)
-      .put("reason", line_or_null(verdict.reason))
+      .put("reason", verdict.reason.empty() ? json::value(nullptr) : line_of(verdict.reason))
       .put("first_failure", failure ? line_of(membership::describe(*failure)) : nullptr)
       .put("rounds", verdict.rounds)
       .put("ledger", ledger_of(verdict.ledger))

@@ -15,7 +15,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log_level.h"
-#include "common/signal_echo.h"
+#include "common/signal_names.h"
 #include "launcher/hosts/channel_codec.h"
 #include "launcher/hosts/host_list.h"
 

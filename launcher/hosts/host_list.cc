@@ -13,7 +13,6 @@
 #include "common/error.h"
 #include "common/nodelist.h"
 #include "common/text.h"
-#include "common/trimmed.h"
 #include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"

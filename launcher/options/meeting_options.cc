@@ -8,7 +8,6 @@
 #include "common/environment.h"
 #include "common/suggest.h"
 #include "common/text.h"
-#include "common/trimmed.h"
 #include "launcher/options/option_values.h"
 #include "rendezvous/messages/job_settings.h"
 
@@ -16,18 +15,10 @@ namespace ddprun::launcher {
 namespace {
 
 // The keys that ddprun uses.
-constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
-                                                          "join_timeout",
-                                                          "last_call_timeout",
-                                                          "keep_alive_timeout",
-                                                          "start_timeout",
-                                                          "exit_barrier_timeout",
-                                                          "replacement_timeout",
-                                                          "keep_alive_interval",
-                                                          "read_timeout",
-                                                          "timeout",
-                                                          "store_type",
-                                                          "keep_alive_max_attempt"};
+constexpr char kHeededKeys[] =
+    "is_host join_timeout last_call_timeout keep_alive_timeout start_timeout "
+    "exit_barrier_timeout replacement_timeout keep_alive_interval read_timeout timeout "
+    "store_type keep_alive_max_attempt";
 // Keys of torchrun that have no effect here (docs/torchrun.md).
 constexpr std::array<std::string_view, 5> kIdleKeys = {"close_timeout", "heartbeat_timeout", "rank",
                                                        "protocol", "cas_backoff_max_seconds"};
@@ -65,13 +56,12 @@ void apply_keep_alive_attempts(const OptionValues& given, LaunchConfig& config,
 
 // Tells the user of keys without effect, and doesn't refuse them: torchrun takes any.
 void tell_idle_keys(LaunchConfig& config) {
+  const std::vector<std::string> heeded = filled_parts(kHeededKeys, " ");
   for (const auto& [key, value] : config.rdzv_conf) {
-    if (std::find(kHeededKeys.begin(), kHeededKeys.end(), key) != kHeededKeys.end()) continue;
+    if (std::ranges::find(heeded, key) != heeded.end()) continue;
     const bool is_known = std::find(kIdleKeys.begin(), kIdleKeys.end(), key) != kIdleKeys.end();
-    config.notes.push_back(
-        "--rdzv-conf: " + std::string(is_known ? "" : "unknown key ") + "\"" + key +
-        "\" is ignored" +
-        (is_known ? "" : did_you_mean(key, {kHeededKeys.begin(), kHeededKeys.end()})));
+    config.notes.push_back("--rdzv-conf: " + std::string(is_known ? "" : "unknown key ") + "\"" +
+                           key + "\" is ignored" + (is_known ? "" : did_you_mean(key, heeded)));
   }
 }
 
@@ -101,23 +91,9 @@ std::string set_rdzv_conf(const std::string& value, LaunchConfig& config) {
   return {};
 }
 
-std::string set_node_rank(const std::string& value, LaunchConfig& config) {
-  constexpr int kMost = 1'000'000;
-  config.node_rank = parse_number(value, kMost);
-  return config.node_rank ? "" : "wants a number from 0 to " + std::to_string(kMost);
-}
-
 std::string set_store(const std::string& value, LaunchConfig& config) {
   config.wanted_store = membership::store_mode_named(value);
   return config.wanted_store ? "" : "must be direct or proxy";
-}
-
-std::string set_master_port(const std::string& value, LaunchConfig& config) {
-  constexpr int kMost = 65'535;
-  const auto port = parse_number(value, kMost);
-  if (!port) return "wants a number from 0 to " + std::to_string(kMost);
-  config.master_port = static_cast<std::uint16_t>(*port);
-  return {};
 }
 
 // Also takes "[::1]", as torchrun's help has it.
@@ -189,9 +165,11 @@ std::vector<Option> meeting_options() {
        "is_host (0 or 1); in seconds: join_timeout (600), last_call_timeout (30), "
        "keep_alive_timeout (5), start_timeout (300), exit_barrier_timeout (3600)",
        kGroup, set_rdzv_conf},
-      {"node-rank", "N", "", "this node's rank; binding with --master-addr", kGroup, set_node_rank},
+      {"node-rank", "N", "", "this node's rank; binding with --master-addr", kGroup,
+       number_to(&C::node_rank)},
       {"master-addr", "HOST", "", "address of node rank 0", kGroup, set_master_addr, 0, true},
-      {"master-port", "PORT", "", "port on node rank 0 (29500)", kGroup, set_master_port, 0, true},
+      {"master-port", "PORT", "", "port on node rank 0 (29500)", kGroup,
+       number_to(&C::master_port, 65'535), 0, true},
       {"store", "direct|proxy", "",
        "where the workers' store is: at node rank 0, or in the rendezvous, reached through each "
        "node's ddprun; proxy where --token-file or TLS is given, else direct",

@@ -2,8 +2,8 @@
 #include "launcher/options/option_table.h"
 
 #include <algorithm>
-#include <array>
 
+#include "common/text.h"
 #include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
@@ -22,40 +22,15 @@ const std::vector<Option>& option_table() {
 }
 
 bool is_torchruns(const Option& option) {
-  static constexpr std::array kNames = {"nnodes",
-                                        "nproc-per-node",
-                                        "rdzv-backend",
-                                        "rdzv-endpoint",
-                                        "rdzv-id",
-                                        "rdzv-conf",
-                                        "standalone",
-                                        "max-restarts",
-                                        "monitor-interval",
-                                        "start-method",
-                                        "event-log-handler",
-                                        "role",
-                                        "module",
-                                        "no-python",
-                                        "run-path",
-                                        "log-dir",
-                                        "redirects",
-                                        "tee",
-                                        "local-ranks-filter",
-                                        "duplicate-stdout-filters",
-                                        "duplicate-stderr-filters",
-                                        "node-rank",
-                                        "master-addr",
-                                        "master-port",
-                                        "local-addr",
-                                        "logs-specs",
-                                        "numa-binding",
-                                        "signals-to-handle",
-                                        "shutdown-timeout",
-                                        "virtual-local-rank",
-                                        "log-line-prefix-template",
-                                        "print-completion",
-                                        "help"};
-  return std::find(kNames.begin(), kNames.end(), option.name) != kNames.end();
+  static const std::vector<std::string> names = filled_parts(
+      "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone "
+      "max-restarts monitor-interval start-method event-log-handler role module no-python "
+      "run-path log-dir redirects tee local-ranks-filter duplicate-stdout-filters "
+      "duplicate-stderr-filters node-rank master-addr master-port local-addr logs-specs "
+      "numa-binding signals-to-handle shutdown-timeout virtual-local-rank "
+      "log-line-prefix-template print-completion help",
+      " ");
+  return std::ranges::find(names, option.name) != names.end();
 }
 
 std::string underscored(std::string name) {
@@ -91,15 +66,6 @@ OptionSetter switch_to(bool LaunchConfig::*field) {
     const auto on = parse_switch(value);
     if (!on) return "wants 1 or 0";
     config.*field = *on;
-    return {};
-  };
-}
-
-OptionSetter number_to(int LaunchConfig::*field, int most) {
-  return [field, most](const std::string& value, LaunchConfig& config) -> std::string {
-    const auto number = parse_number(value, most);
-    if (!number) return "wants a number from 0 to " + std::to_string(most);
-    config.*field = *number;
     return {};
   };
 }

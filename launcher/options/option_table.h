@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/parsed_number.h"
 #include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
@@ -106,7 +107,16 @@ OptionSetter nonempty_text_to(Part LaunchConfig::*part, std::string Part::*field
 }
 // Takes 1, true, yes, on, or 0, false, no, off.
 OptionSetter switch_to(bool LaunchConfig::*field);
-OptionSetter number_to(int LaunchConfig::*field, int most = 1'000'000);
+// Takes a whole number from 0 to `most`. The field may be of a base class.
+template <typename Part, typename Number>
+OptionSetter number_to(Number Part::*field, int most = 1'000'000) {
+  return [field, most](const std::string& value, LaunchConfig& config) -> std::string {
+    const auto number = number_within(value, 0, most);
+    if (!number) return "wants a number from 0 to " + std::to_string(most);
+    config.*field = static_cast<Number>(*number);
+    return {};
+  };
+}
 // Takes seconds, maybe with a fraction: 0 … 1000 days.
 OptionSetter seconds_to(TimeField field);
 // As seconds_to(), but more than 0.

@@ -157,14 +157,11 @@ std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
 }
 
 std::optional<bool> parse_switch(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   for (const char* yes : {"1", "true", "yes", "on", "t", "y"}) {
-    if (lower == yes) return true;
+    if (equals_ignoring_case(text, yes)) return true;
   }
   for (const char* no : {"0", "false", "no", "off", "f", "n"}) {
-    if (lower == no) return false;
+    if (equals_ignoring_case(text, no)) return false;
   }
   return std::nullopt;
 }

@@ -16,10 +16,11 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/fd_text.h"
+#include "common/json.h"
 #include "common/process_facts.h"
 #include "common/regular_file.h"
 #include "common/signal_names.h"
-#include "common/written_json.h"
+#include "common/wall_time.h"
 #include "launcher/failure_report.h"
 #include "launcher/terminal_text.h"
 #include "rendezvous/messages/json_fields.h"
@@ -33,32 +34,23 @@ constexpr int kReportVersion = 1;  // of the keys: grows when one is removed or 
 constexpr std::size_t kMostRounds = 100;
 constexpr std::size_t kMostArguments = 1'000;
 
-// Makes valid UTF-8 of bounded length from a program's arguments or another node's text.
-json::value text_value(const std::string& text) {
-  return json::value(membership::clean_utf8(text, membership::kMaxShownBytes));
-}
-
 json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : text_value(text);
+  return text.empty() ? json::value(nullptr) : json::value(clean_text(text));
 }
 
 json::array texts_of(const std::vector<std::string>& texts, std::size_t most) {
   json::array array;
   for (const std::string& text : texts) {
-    if (array.size() < most) array.push_back(text_value(text));
+    if (array.size() < most) array.push_back(clean_text(text));
   }
   return array;
-}
-
-double seconds_of(Clock::duration time) {
-  return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
 }
 
 json::object failure_of(const membership::WorkerFailure& failure) {
   const bool by_signal = failure.signal_number != 0;
   const bool has_code = !by_signal && !failure.hung;
   json::object out;
-  out["host"] = text_value(failure.host);
+  out["host"] = clean_text(failure.host);
   out["node_rank"] = failure.node_rank;
   out["global_rank"] = failure.global_rank;
   out["local_rank"] = failure.local_rank;
@@ -150,8 +142,8 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   out["exit_code"] = verdict.exit_code;
   out["reason"] = text_or_null(verdict.reason);
   json::object job;
-  job["id"] = text_value(facts_.job_id);
-  job["program"] = text_value(facts_.program);
+  job["id"] = clean_text(facts_.job_id);
+  job["program"] = clean_text(facts_.program);
   job["arguments"] = texts_of(facts_.arguments, kMostArguments);
   job["min_nodes"] = facts_.min_nodes;
   job["max_nodes"] = facts_.max_nodes;
@@ -159,7 +151,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   out["job"] = std::move(job);
   out["began_at"] = utc(begun_);
   out["ended_at"] = utc(now);
-  out["seconds"] = seconds_of(now - begun_);
+  out["seconds"] = seconds_in_thousandths(now - begun_);
   out["rounds"] = verdict.rounds;
   out["restarts"] = verdict.rounds > 0 ? verdict.rounds - 1 : 0;
   out["summary"] = text_or_null(verdict.summary);
@@ -180,13 +172,13 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
     one["world_size"] = round.start.world_size;
     one["in_place"] = round.start.in_place;
     one["began_at"] = utc(round.began);
-    one["start_seconds"] =
-        round.ran ? json::value(seconds_of(*round.ran - round.began)) : json::value(nullptr);
-    one["run_seconds"] = round.ran ? seconds_of(ended - *round.ran) : 0.0;
+    one["start_seconds"] = round.ran ? json::value(seconds_in_thousandths(*round.ran - round.began))
+                                     : json::value(nullptr);
+    one["run_seconds"] = round.ran ? seconds_in_thousandths(ended - *round.ran) : 0.0;
     rounds.push_back(std::move(one));
   }
   json::object here;
-  here["host"] = text_value(facts_.host);
+  here["host"] = clean_text(facts_.host);
   here["node_rank"] = node_rank >= 0 ? json::value(node_rank) : json::value(nullptr);
   here["pid"] = facts_.pid;
   here["num_workers"] = facts_.num_workers;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/new_file.h"
+#include "common/regular_file.h"
 #include "common/unique_fd.h"
 #include "common/wall_time.h"
 #include "rendezvous/messages/messages.h"

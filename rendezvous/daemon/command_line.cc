@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "common/completion.h"
-#include "common/duration.h"
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -17,6 +16,7 @@
 #include "common/secret.h"
 #include "common/standard_streams.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,8 +4,8 @@
 #include <boost/json/array.hpp>
 #include <utility>
 
+#include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "rendezvous/daemon/http_session.h"
 
 namespace ddprun::rendezvous {

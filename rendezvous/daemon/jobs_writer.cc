@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 
 namespace ddprun::rendezvous {
 namespace {

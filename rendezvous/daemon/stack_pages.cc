@@ -9,7 +9,6 @@
 
 #include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/messages/stacks_target.h"
 

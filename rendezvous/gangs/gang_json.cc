@@ -13,7 +13,6 @@
 #include "common/parsed_number.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "common/written_json.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/messages/json_fields.h"
 

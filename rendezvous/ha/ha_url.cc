@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 #include "common/error.h"
 #include "common/text.h"
 

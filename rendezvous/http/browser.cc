@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "common/ascii.h"
 #include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"

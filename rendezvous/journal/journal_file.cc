@@ -20,8 +20,8 @@
 #include "common/crc32.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/new_file.h"
 #include "common/process_facts.h"
+#include "common/regular_file.h"
 #include "common/wall_time.h"
 #include "rendezvous/journal/guarded_files.h"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/duration.h"
 #include "common/log_level.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 
 namespace ddprun::membership {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <iterator>
 
+#include "common/json.h"
 #include "common/text.h"
-#include "common/written_json.h"
 
 namespace ddprun::membership {
 

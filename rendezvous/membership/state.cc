@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "common/duration.h"
 #include "common/text.h"
+#include "common/wall_time.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {

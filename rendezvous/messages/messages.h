@@ -132,7 +132,7 @@ struct WorkerFailure {
   // "warm", or "cold: …" with the reason why its imports weren't done (docs/warm.md). Empty: a warm
   // start wasn't asked for.
   std::string start = {};
-  // Errors of the node's GPUs while it ran, in the driver's words (agent/gpu/gpu_error_log.h);
+  // Errors of the node's GPUs while it ran, in the driver's words (agent/gpu/gpu_error.h);
   // empty: none.
   std::string gpu_errors = {};
 };

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "common/ascii.h"
 #include "common/byte_text.h"
 #include "common/check.h"
 #include "common/error.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/private_directory.h"
+#include "agent/agent_socket.h"
 
 #include <filesystem>
 #include <fstream>

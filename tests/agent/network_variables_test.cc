@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/network_variables.h"
+#include "agent/worker_environment.h"
 
 #include "common/env_names.h"
 #include "tests/support/catch.h"

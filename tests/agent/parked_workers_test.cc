@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A spare's workers with a real agent's socket, played by a few lines of Python.
-#include "agent/parked_workers.h"
+#include "agent/round_workers.h"
 
 #include <fstream>
 #include <sstream>

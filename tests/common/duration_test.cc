@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/duration.h"
-
 #include "common/wall_time.h"
+
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/endpoint_list.h"
+#include "common/endpoint.h"
 
 #include "tests/support/catch.h"
 

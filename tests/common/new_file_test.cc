@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/new_file.h"
+#include "common/regular_file.h"
 
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/signal_echo.h"
+#include "common/signal_names.h"
 
 #include <csignal>
 

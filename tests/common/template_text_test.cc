@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/template_text.h"
+#include "common/text.h"
 
 #include "tests/support/catch.h"
 

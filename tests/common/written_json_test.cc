@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/written_json.h"
+#include "common/json.h"
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>

@@ -12,8 +12,8 @@
 #include "common/error.h"
 #include "common/fd_text.h"
 #include "common/log.h"
-#include "common/new_file.h"
 #include "common/quiet_thread.h"
+#include "common/regular_file.h"
 #include "common/utf8.h"
 
 namespace ddprun {

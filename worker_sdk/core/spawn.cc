@@ -25,7 +25,6 @@
 #include "common/error.h"
 #include "common/fd_text.h"
 #include "common/random_id.h"
-#include "common/signal_echo.h"
 #include "common/signal_names.h"
 #include "common/text.h"
 #include "common/unique_fd.h"

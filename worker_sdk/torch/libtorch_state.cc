@@ -13,7 +13,7 @@
 #include <mutex>
 
 #include "common/error.h"
-#include "common/nvidia_driver.h"
+#include "common/process_facts.h"
 #include "common/text.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"

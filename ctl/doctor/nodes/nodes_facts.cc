@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "common/json.h"
-#include "common/json_at.h"
 #include "common/text.h"
 
 namespace ddprun::doctor {

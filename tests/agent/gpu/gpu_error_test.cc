@@ -5,7 +5,6 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/gpu/gpu_error_log.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::agent;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/link/clock_offset.h"
+#include "agent/link/agent_machine.h"
 
 #include "tests/support/catch.h"
 
