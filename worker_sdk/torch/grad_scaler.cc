@@ -6,15 +6,15 @@
 
 #include <cmath>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
 namespace {
 
 void require_scaler(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::kInvalidArgument, "GradScaler: " + what);
+  if (!holds) throw_invalid("GradScaler: ", what);
 }
 
 }  // namespace
