@@ -42,11 +42,11 @@ class OnGpu final : public ForwardingCommunicator {
   explicit OnGpu(std::unique_ptr<Communicator> real)
       : ForwardingCommunicator(*real), real_(std::move(real)) {}
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    return ForwardingCommunicator::all_reduce(written(buffer), op, options);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    return ForwardingCommunicator::all_gather(on_gpu(input), written(output), options);
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    CollectiveCall its = call;
+    its.input = on_gpu(call.input);
+    its.output = written(call.output);
+    return ForwardingCommunicator::run(its, options);
   }
 
   const void* last_written = nullptr;
