@@ -39,8 +39,7 @@ set(ddprun_public_headers
   worker_sdk/ddp/step_statistics.h
   worker_sdk/ddp/zero_stage.h
   worker_sdk/parallel/micro_batches.h
-  worker_sdk/parallel/pipeline_schedule.h
-  worker_sdk/parallel/pipeline_timeline.h)
+  worker_sdk/parallel/pipeline_schedule.h)
 set(ddprun_public_torch_headers
   worker_sdk/torch/autocast.h
   worker_sdk/torch/cast_hook.h

@@ -21,8 +21,8 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
     const toml::node* node = table.get(key);
     if (node == nullptr) continue;
     const auto refuse = [&](const char* what) {
-      throw Error(ErrorCode::kInvalidArgument, concat(one_line(file.path), ":",
-                                                      node->source().begin.line, ": ", key, what));
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat(one_line(file.path), ":", node->source().begin.line, ": ", key, what));
     };
     if (!node->is_string()) refuse(" wants a text");
     if (!value->empty()) continue;

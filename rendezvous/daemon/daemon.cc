@@ -134,7 +134,7 @@ class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
       : options_(std::move(options)),
-        security_{options_.token, options_.scrape_token, options_.tls},
+        security_(options_),
         io_(io),
         waiting_pages_(options_.waiting_pages),
         watchers_(std::make_shared<Watchers>(io, options_.watchers, watched())),
@@ -540,8 +540,6 @@ void Daemon::set_security(PortSecurity security) { impl_->set_security(std::move
 void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
   impl_->led().when_idle(timeout, serve, std::move(done));
 }
-
-std::string Daemon::jobs_json() const { return impl_->led().json(); }
 
 std::string Daemon::status_json() const { return status_to_json(impl_->status(0)); }
 

@@ -28,14 +28,16 @@
 
 namespace ddprun::rendezvous {
 
-// The fields of these names in DaemonOptions.
 struct PortSecurity {
+  // Agents must prove that they have it, and there is no store on the port. Null: all agents are
+  // taken.
   std::shared_ptr<const Secret> token;
-  std::shared_ptr<const Secret> scrape_token{};
-  security::TlsContext tls;
+  // With `token`: a bearer token, as Prometheus sends it, for reading three pages. Null: none.
+  std::shared_ptr<const Secret> scrape_token;
+  security::TlsContext tls;  // null: off; else a client without TLS gets only probes
 };
 
-struct DaemonOptions {
+struct DaemonOptions : PortSecurity {
   // It runs in a ddprun, so agents are told that it won't come back once it has ended. Without
   // token and TLS, other users over loopback (but root) get only probes: no store, no page, no job.
   bool embedded = false;
@@ -54,12 +56,6 @@ struct DaemonOptions {
   WaitingPages::Limits waiting_pages;         // further pages are refused
   WatcherLimits watchers;                     // of status pages
   bool watch_output = true;                   // they can see ranks' output
-  // Agents must prove that they have it, and there is no store on the port. Null: all agents are
-  // taken.
-  std::shared_ptr<const Secret> token;
-  // With `token`: a bearer token, as Prometheus sends it, for reading three pages. Null: none.
-  std::shared_ptr<const Secret> scrape_token{};
-  security::TlsContext tls;  // null: off; else a client without TLS gets only probes
   // Called before the job's nodes are told of its end. May be empty.
   std::function<void(const std::string& run_id)> job_over{};
   store::StoreServerOptions store;          // for the plain store and static rounds
@@ -92,8 +88,6 @@ class Daemon {
   Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options,
          std::optional<KeptJobs> kept = std::nullopt);
   ~Daemon();  // closes every connection; agents see a lost rendezvous
-  Daemon(const Daemon&) = delete;
-  Daemon& operator=(const Daemon&) = delete;
 
   std::uint16_t port() const;
 
@@ -129,8 +123,7 @@ class Daemon {
   // Returns why decisions are not kept now; empty: they are, or there is no journal.
   std::string journal_trouble() const;
 
-  // Return the content of GET /v1/jobs, and of GET /v1/status.
-  std::string jobs_json() const;
+  // Returns the content of GET /v1/status.
   std::string status_json() const;
 
  private:

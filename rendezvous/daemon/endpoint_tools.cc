@@ -16,12 +16,12 @@
 
 #include "common/byte_text.h"
 #include "common/clock.h"
-#include "common/error.h"
 #include "common/json.h"
 #include "common/keyed_hash.h"
 #include "common/log.h"
 #include "common/port_holder.h"
 #include "common/socket.h"
+#include "common/throw_error.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/http/exchange.h"
@@ -96,8 +96,8 @@ std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
   if (listeners.empty() && !refusal.empty()) throw Error(ErrorCode::kSystem, refusal);
   if (!refusal.empty()) log_info(refusal, ": serving the endpoint's other addresses");
   if (listeners.empty()) {
-    throw Error(ErrorCode::kUnavailable, concat("can't listen on ", to_string(endpoint), ": ", seen,
-                                                " is not an address of this machine"));
+    throw_error(ErrorCode::kUnavailable, "can't listen on ", to_string(endpoint), ": ", seen,
+                " is not an address of this machine");
   }
   return listeners;
 }

@@ -135,9 +135,8 @@ void GangPages::cancel(const GangQueue::Gang& gang, const HttpSession::Request& 
 
 void GangPages::logs(const gangs::GangTarget& target, const GangQueue::Gang& gang,
                      std::optional<uid_t> user, HttpSession::Answer answer) {
-  const auto num_theirs = std::count_if(waiting_.begin(), waiting_.end(), [&](const auto& each) {
-    return user && each.second.user == user;
-  });
+  const auto num_theirs = std::ranges::count_if(
+      waiting_, [&](const auto& each) { return user && each.second.user == user; });
   if (waiting_.size() >= kMaxWaiting || static_cast<std::size_t>(num_theirs) >= kMaxWaitingOfUser) {
     return answer(refusal_page(429, "too many wait for output: try again"));
   }

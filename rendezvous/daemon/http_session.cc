@@ -116,27 +116,26 @@ void HttpSession::answer() {
     log_about_peer(LogLevel::kWarning, "refused a request of ", peer_,
                    ": it speaks no TLS (--tls-ca)");
     fields_.add(security::kTlsHeader, "1");
-    respond(http::kUpgradeRequired, {"text/plain", "this rendezvous speaks TLS alone\n"});
+    tell(http::kUpgradeRequired, "this rendezvous speaks TLS alone");
   } else if (leader) {
     fields_.add(membership::kStandbyHeader, *leader);
-    respond(http::kServiceUnavailable,
-            {"text/plain", concat("this ddprund stands by",
-                                  leader->empty() ? "" : concat("; ", *leader, " leads"), "\n")});
+    tell(http::kServiceUnavailable,
+         concat("this ddprund stands by", leader->empty() ? "" : concat("; ", *leader, " leads")));
   } else if (const std::string stranger = refusal_of_user(path); !stranger.empty()) {
     log_about_peer(LogLevel::kWarning, "refused a request of ", peer_, ": ", stranger);
     fields_.add(security::kOtherUserHeader, "1");
-    respond(http::kForbidden, {"text/plain", concat(stranger, "\n")});
+    tell(http::kForbidden, stranger);
   } else if (const char* why = refusal_of_browser(peer)) {
     log_about_peer(LogLevel::kWarning, "refused a request of ", peer_, ": ", why);
-    respond(http::kForbidden, {"text/plain", concat(why, "\n")});
+    tell(http::kForbidden, why);
   } else if (peer == Peer::kWatcher) {
     answer_watcher();
   } else if (peer && request.is_upgrade) {
     upgrade(*peer);
   } else if (peer) {
-    respond(http::kUpgradeRequired, {"text/plain", "this path is for ddprun agents\n"});
+    tell(http::kUpgradeRequired, "this path is for ddprun agents");
   } else if (request.method != "GET" && !is_for_queue()) {
-    respond(http::kMethodNotAllowed, {"text/plain", "only GET is known here\n"});
+    tell(http::kMethodNotAllowed, "only GET is known here");
   } else {
     answer_page(target);
   }
@@ -208,7 +207,7 @@ bool HttpSession::is_admitted(std::string_view target) {
   std::string why = admission_.reason;
   if (why.empty())
     why = path_of(target) == kRootPath ? kNoBrowser : "this rendezvous wants a token";
-  respond(http::kUnauthorized, {"text/plain", concat(why, "\n")});
+  tell(http::kUnauthorized, why);
   return false;
 }
 
@@ -216,11 +215,9 @@ void HttpSession::answer_watcher() {
   const http::Request& request = exchange_.request;
   if (!is_admitted(kWatchPath)) return;
   if (!request.is_upgrade) {
-    respond(http::kUpgradeRequired, {"text/plain", "this path is for the page at /\n"});
+    tell(http::kUpgradeRequired, "this path is for the page at /");
   } else if (!http::is_same_origin(request)) {
-    respond(
-        http::kForbidden,
-        {"text/plain", "a page of another origin is told nothing: open this rendezvous' own\n"});
+    tell(http::kForbidden, "a page of another origin is told nothing: open this rendezvous' own");
   } else {
     upgrade(Peer::kWatcher);
   }
@@ -233,33 +230,28 @@ void HttpSession::answer_page(std::string_view target) {
                       request.fields["Accept"]};
   arm_timer("its answer");
   options_.page(asked, [self = shared_from_this()](std::optional<Page> page) {
-    if (page) {
-      const unsigned status = page->status;
-      self->respond(status, std::move(*page));
-    } else {
-      self->respond(http::kNotFound,
-                    {"text/plain", "try /, /healthz, /readyz, /metrics, /v1/jobs or /v1/status\n"});
-    }
+    if (page) return self->respond(std::move(*page));
+    self->tell(http::kNotFound, "try /, /healthz, /readyz, /metrics, /v1/jobs or /v1/status");
   });
 }
 
-void HttpSession::respond(unsigned status, Page page) {
+void HttpSession::respond(Page page) {
   arm_timer("the answer to be taken");
   fields_.add("Server", kServiceName);
   fields_.add("Content-Type", page.content_type);
   if (!page.policy.empty()) http::add_page_fields(page.policy, &fields_);
   if (admission_.admitted) {
-    fields_.add(security::kAnswerHeader, options_.door->seal(admission_, status, page.body));
+    fields_.add(security::kAnswerHeader, options_.door->seal(admission_, page.status, page.body));
   }
   place_ = std::move(page.place);
   exchange_.async_answer(
-      {status, std::move(fields_), std::move(page.body)},
+      {page.status, std::move(fields_), std::move(page.body)},
       [self = shared_from_this()](const boost::system::error_code&) { self->finish(); });
 }
 
 void HttpSession::upgrade(Peer peer) {
   if (exchange_.has_more()) {
-    respond(http::kBadRequest, {"text/plain", "frames before the upgrade was answered\n"});
+    tell(http::kBadRequest, "frames before the upgrade was answered");
     return;
   }
   arm_timer("the WebSocket handshake");

@@ -98,7 +98,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool may_read(std::string_view target);
   bool is_admitted(std::string_view target);
   void admit(std::string_view target);
-  void respond(unsigned status, Page page);
+  void respond(Page page);
+  void tell(unsigned status, const std::string& line) {
+    respond({"text/plain", line + "\n", status});
+  }
   void upgrade(Peer peer);
   void finish();
 

@@ -166,13 +166,6 @@ JobsWriter LeaderState::writer(const std::optional<WatchedLimits>& limits) const
   return JobsWriter(std::move(source), limits);
 }
 
-std::string LeaderState::json() const {
-  JobsWriter all = writer(std::nullopt);
-  while (all.write_some(Moment::now())) {
-  }
-  return all.take_text();
-}
-
 // Writes the jobs in turns, with other handlers in between.
 void LeaderState::write(const std::optional<WatchedLimits>& limits, Written written) {
   struct Writing {

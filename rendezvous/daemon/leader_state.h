@@ -34,8 +34,6 @@ class LeaderState {
               DaemonCounts& counts, std::optional<KeptJobs> kept,
               std::optional<GangHub::Options> gangs, TailSaid tail_said);
   ~LeaderState();  // closes every agent's connection; no call follows
-  LeaderState(const LeaderState&) = delete;
-  LeaderState& operator=(const LeaderState&) = delete;
 
   AgentHub& hub() { return *hub_; }
   // Both return null if there is no queue.
@@ -49,8 +47,7 @@ class LeaderState {
   std::string journal_trouble() const;
   // Returns why new agents aren't served now, in a few words; empty: they are.
   std::string why_not_ready() const;
-  std::string json() const;             // the content of GET /v1/jobs
-  SharedPage& page() { return page_; }  // the same page, for requests over the network
+  SharedPage& page() { return page_; }  // GET /v1/jobs
   // Makes the state for status pages. Calls `done` at once or later, unless this is destroyed
   // before.
   void watched(std::function<void(WatchedJobs)> done);

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "common/ending.h"
-#include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/peer_user.h"
@@ -32,6 +31,7 @@
 #include "common/socket.h"
 #include "common/standard_streams.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/daemon.h"
@@ -110,10 +110,7 @@ class DaemonVariant {
                 std::vector<UniqueFd> listeners)
       : flags_(flags) {
     rendezvous::DaemonOptions options = flags.daemon;
-    rendezvous::PortSecurity security = port_security();
-    options.token = std::move(security.token);
-    options.scrape_token = std::move(security.scrape_token);
-    options.tls = std::move(security.tls);
+    static_cast<rendezvous::PortSecurity&>(options) = port_security();
     std::optional<rendezvous::KeptJobs> kept;
     if (flags.state_directory) {
       auto file = std::make_unique<journal::JournalFile>(*flags.state_directory, flags.durability);
@@ -171,10 +168,9 @@ class DaemonVariant {
     if (flags_.is_insecure) return;
     for (const SocketAddress& address : addresses_) {
       if (address.is_loopback()) continue;
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("won't serve at ", address.text(),
-                         " without --token-file or TLS: anyone who reaches it could join and end "
-                         "jobs and read their keys. On a network that is trusted: --insecure"));
+      throw_invalid("won't serve at ", address.text(),
+                    " without --token-file or TLS: anyone who reaches it could join and end "
+                    "jobs and read their keys. On a network that is trusted: --insecure");
     }
   }
 

@@ -11,6 +11,7 @@
 
 #include "common/log.h"
 #include "rendezvous/asio/waits.h"
+#include "rendezvous/store_server/listeners.h"
 
 namespace ddprun::rendezvous {
 
@@ -79,30 +80,21 @@ void PortListener::accept_from(std::size_t listener) {
 // Accepts waiting connections, up to a number that causes no delay. Returns why no more can be
 // accepted now; empty: more can. No such reason ends the daemon or the listener.
 std::string PortListener::accept_some(std::size_t listener) {
-  int last_error = 0, num_accepted = 0;
   try {
-    for (int i = 0; i < kAcceptsPerEvent; ++i) {
-      SocketAddress peer;
-      peer.length = sizeof peer.storage;
-      UniqueFd connection(::accept4(listeners_[listener].native_handle(),
-                                    reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
-                                    SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!connection) {
-        last_error = errno;
-        if (last_error == EAGAIN || last_error == EWOULDBLOCK) return {};
-        if (is_of_one_connection(last_error)) continue;
-        return accept_trouble(last_error);
-      }
-      auto newcomer = newcomers_->admit(peer, connection);
-      if (!newcomer) return accept_trouble(EMFILE);
-      ++num_accepted;
-      accepted(std::move(connection), std::move(*newcomer));
-      if (stopped_) return {};
-    }
+    bool is_full = false;
+    const int error =
+        store::accept_waiting(listeners_[listener].native_handle(), kAcceptsPerEvent,
+                              [&](UniqueFd connection, const SocketAddress& peer) {
+                                auto newcomer = newcomers_->admit(peer, connection);
+                                is_full = !newcomer;
+                                if (newcomer) accepted(std::move(connection), std::move(*newcomer));
+                                return !is_full && !stopped_;
+                              });
+    const int trouble = is_full ? EMFILE : error;
+    return trouble == 0 ? std::string() : accept_trouble(trouble);
   } catch (const std::exception& error) {
     return concat(error.what(), "; tries again (said once)");
   }
-  return num_accepted > 0 ? std::string() : accept_trouble(last_error);
 }
 
 void PortListener::pause(std::size_t listener, const std::string& trouble) {

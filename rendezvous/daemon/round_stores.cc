@@ -12,6 +12,7 @@
 #include "common/parsed_number.h"
 #include "common/peer_user.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
@@ -51,8 +52,7 @@ std::string set_limits(std::string_view text, StoreLimits& limits) {
                                                                {"bytes", &limits.bytes},
                                                                {"connections", &limits.connections},
                                                                {"requests", &limits.requests}};
-  while (true) {
-    const std::string_view part = text.substr(0, text.find(','));
+  for (const std::string_view part : parts_between(text, ',')) {
     const std::size_t equals = part.find('=');
     const auto* found = std::ranges::find(known, part.substr(0, equals),
                                           [](const auto& each) { return each.first; });
@@ -64,9 +64,8 @@ std::string set_limits(std::string_view text, StoreLimits& limits) {
       return concat("\"", part, "\": wants a number, which may end in k, M, G, KiB, MiB or GiB");
     }
     *found->second = *number;
-    if (part.size() == text.size()) return {};
-    text.remove_prefix(part.size() + 1);
   }
+  return {};
 }
 
 RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options,

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/error.h"
 #include "common/log.h"
 #include "common/signal_names.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/asio/signals.h"
 #include "rendezvous/asio/waits.h"
 
@@ -61,12 +61,11 @@ std::vector<UniqueFd> SystemdNotifier::take_listeners() {
   for (auto& passed : manager_.take_sockets()) {
     const int fd = passed.fd.get();
     if (!is_tcp_listener(fd)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("LISTEN_FDS: descriptor ", fd,
-                         passed.name.empty() ? "" : " ('" + one_line(passed.name) + "')", " is ",
-                         kind_of(fd),
-                         ", and no TCP socket that listens: the .socket unit needs "
-                         "ListenStream=HOST:PORT and Accept=no"));
+      throw_invalid("LISTEN_FDS: descriptor ", fd,
+                    passed.name.empty() ? "" : " ('" + one_line(passed.name) + "')", " is ",
+                    kind_of(fd),
+                    ", and no TCP socket that listens: the .socket unit needs "
+                    "ListenStream=HOST:PORT and Accept=no");
     }
     if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) {
       throw_system_error("fcntl(O_NONBLOCK)", errno);

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "common/death_limits.h"
-#include "common/error.h"
 #include "common/json.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "common/utf8.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/messages/json_fields.h"
@@ -27,7 +27,7 @@ Phase phase_named(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(last_of(Phase())); ++i) {
     if (name == to_string(static_cast<Phase>(i))) return static_cast<Phase>(i);
   }
-  throw Error(ErrorCode::kProtocol, concat("there is no phase \"", one_line(name), "\""));
+  throw_error(ErrorCode::kProtocol, "there is no phase \"", one_line(name), "\"");
 }
 
 template <typename Phase, typename Fields>
@@ -187,10 +187,10 @@ GangSpec parse_gang(std::string_view body) {
   try {
     spec = membership::read_row<GangSpec>(body, {});
   } catch (const std::exception& error) {  // JSON errors, too
-    throw Error(ErrorCode::kInvalidArgument, json_trouble(error));
+    throw_invalid(json_trouble(error));
   }
   const std::string wrong = check_spec(spec);
-  if (!wrong.empty()) throw Error(ErrorCode::kInvalidArgument, wrong);
+  if (!wrong.empty()) throw_invalid(wrong);
   return spec;
 }
 

@@ -28,13 +28,18 @@ std::string node_row(const std::string& name, const std::string& owner) {
   return concat(kNodeRows, name, "/", owner);
 }
 
+template <typename... Parts>
+void log(GangActions& out, LogLevel level, const Parts&... parts) {
+  out.push_back(gang_action::Log{level, concat(parts...)});
+}
+
 constexpr int kCancelled = exit_status_for_signal(15);
 
-std::string size_text(const GangState& gang) {
-  std::string nodes = std::to_string(gang.min_nodes);
-  if (gang.max_nodes != gang.min_nodes) nodes += concat(":", gang.max_nodes);
-  return nodes;
+// Returns "2", or "2:4".
+std::string size_text(int least, int most) {
+  return most == least ? std::to_string(least) : concat(least, ":", most);
 }
+std::string size_text(const GangState& gang) { return size_text(gang.min_nodes, gang.max_nodes); }
 
 constexpr int kRetryable = static_cast<int>(ExitCode::kRetryable);
 constexpr int kUnreachable = static_cast<int>(ExitCode::kRendezvousUnreachable);
@@ -81,11 +86,6 @@ const GangQueue::Gang* GangQueue::find(std::string_view id) const {
 GangQueue::Gang* GangQueue::find_gang(std::string_view id) {
   const auto number = numbers_.find(id);
   return number == numbers_.end() ? nullptr : &gangs_.at(number->second);
-}
-
-const GangQueue::Node* GangQueue::node_of(ConnectionId connection) const {
-  const auto key = connections_.find(connection);
-  return key == connections_.end() ? nullptr : &nodes_.at(key->second);
 }
 
 GangQueue::Node* GangQueue::at_connection(ConnectionId connection) {
@@ -166,10 +166,9 @@ GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, Ga
   state.exit_code = kNoExitCode;
   state.submitted = time.wall_ms;
   gang.spec = std::move(spec);
-  out.push_back(gang_action::Log{LogLevel::kInfo,
-                                 concat("gang ", state.id, " of ", state.user,
-                                        " is queued: ", counted(size_text(state), "node"), ", ",
-                                        counted(state.workers, "worker"), " on each")});
+  log(out, LogLevel::kInfo, "gang ", state.id, " of ", state.user,
+      " is queued: ", counted(size_text(state), "node"), ", ", counted(state.workers, "worker"),
+      " on each");
   begin_gangs(time, out);
   return Verdict::kTaken;
 }
@@ -225,9 +224,8 @@ void GangQueue::node_came(ConnectionId connection, const NodeHello& hello, const
   welcome.version = DDPRUN_VERSION;
   welcome.silence_ms = options_.silence.count();
   tell(node, welcome, out);
-  out.push_back(
-      gang_action::Log{LogLevel::kInfo, concat("node ", node.name, " of ", node.user,
-                                               " is here: ", node.slots, " slots, ", address)});
+  log(out, LogLevel::kInfo, "node ", node.name, " of ", node.user, " is here: ", node.slots,
+      " slots, ", address);
   meet_parts(node, hello, time, out);
   begin_gangs(time, out);
 }
@@ -272,9 +270,8 @@ void GangQueue::node_gone(ConnectionId connection, GangTime time, GangActions& o
   node.connection.reset();
   node.away_until = time.now + options_.node_grace;
   connections_.erase(key);
-  out.push_back(gang_action::Log{LogLevel::kInfo,
-                                 concat("node ", node.name, " of ", node.user, " is away: it has ",
-                                        options_.node_grace.count() / 1000, " s to come back")});
+  log(out, LogLevel::kInfo, "node ", node.name, " of ", node.user, " is away: it has ",
+      options_.node_grace.count() / 1000, " s to come back");
 }
 
 void GangQueue::part_started(ConnectionId connection, const std::string& gang_id, GangTime,
@@ -306,8 +303,8 @@ void GangQueue::part_ended(ConnectionId connection, const PartEnded& ended, Gang
 void GangQueue::lose_node(const NodeKey& key, GangTime time, GangActions& out) {
   const auto lost = nodes_.extract(key);
   const Node& node = lost.mapped();
-  out.push_back(gang_action::Log{LogLevel::kWarning, concat("node ", node.name, " of ", node.user,
-                                                            " is lost: it has not come back")});
+  log(out, LogLevel::kWarning, "node ", node.name, " of ", node.user,
+      " is lost: it has not come back");
   erased_.push_back({node_row(node.name, node.owner), std::nullopt});
   for (auto& [number, gang] : gangs_) {
     GangPart* part = part_at(gang, node);
@@ -325,11 +322,9 @@ void GangQueue::tell_start(const Gang& gang, const GangPart& part, const Node& n
   DDPRUN_CHECK(gang.spec);
   const GangSpec& spec = *gang.spec;
   const int most = std::min<int>(spec.max_nodes, static_cast<int>(gang.state.parts.size()));
-  std::string nodes = std::to_string(spec.min_nodes);
-  if (most != spec.min_nodes) nodes += concat(":", most);
   tell(node,
-       StartPart{spec.id, part.slots, nodes, spec.workers, spec.arguments, spec.environment,
-                 spec.directory, spec.stop_ms},
+       StartPart{spec.id, part.slots, size_text(spec.min_nodes, most), spec.workers, spec.arguments,
+                 spec.environment, spec.directory, spec.stop_ms},
        out);
 }
 
@@ -359,9 +354,8 @@ void GangQueue::begin(Gang& gang, const std::vector<const Node*>& nodes, GangTim
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     tell_start(gang, state.parts[i], *nodes[i], out);
   }
-  out.push_back(gang_action::Log{
-      LogLevel::kInfo,
-      concat("gang ", state.id, " begins on ", listed(state.parts, ", ", &GangPart::node))});
+  log(out, LogLevel::kInfo, "gang ", state.id, " begins on ",
+      listed(state.parts, ", ", &GangPart::node));
   changed(gang, out);
 }
 
@@ -422,8 +416,7 @@ void GangQueue::stop(Gang& gang, const std::string& why, GangActions& out) {
     const auto node = nodes_.find({part.node, gang.state.owner});
     if (node != nodes_.end()) tell(node->second, StopPart{gang.state.id}, out);
   }
-  out.push_back(
-      gang_action::Log{LogLevel::kInfo, concat("gang ", gang.state.id, " is stopped: ", why)});
+  log(out, LogLevel::kInfo, "gang ", gang.state.id, " is stopped: ", why);
   changed(gang, out);
 }
 
@@ -442,9 +435,8 @@ void GangQueue::end(Gang& gang, int exit_code, const std::string& reason, GangTi
   }
   gang.lonely_until.reset();
   gang.forget_at = time.now + options_.keep_finished;
-  out.push_back(
-      gang_action::Log{LogLevel::kInfo, concat("gang ", state.id, " has ended with ", exit_code,
-                                               reason.empty() ? "" : ": ", one_line(reason))});
+  log(out, LogLevel::kInfo, "gang ", state.id, " has ended with ", exit_code,
+      reason.empty() ? "" : ": ", one_line(reason));
   changed(gang, out);
 }
 
@@ -521,8 +513,7 @@ journal::Batch GangQueue::take_changes() {
 
 void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& out) {
   const auto lost = [&](const std::string& key, const std::string& why) {
-    out.push_back(
-        gang_action::Log{LogLevel::kError, concat("row ", key, " of the journal is lost: ", why)});
+    log(out, LogLevel::kError, "row ", key, " of the journal is lost: ", why);
     erased_.push_back({key, std::nullopt});
   };
   for (auto row = rows.lower_bound(kNodeRows); row != rows.end(); ++row) {
@@ -571,9 +562,8 @@ void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& o
     }
   }
   if (num_live_ > 0) {
-    out.push_back(gang_action::Log{
-        LogLevel::kInfo, concat("goes on with ", counted(num_live_, "gang"), "; their nodes have ",
-                                options_.node_grace.count() / 1000, " s to come back")});
+    log(out, LogLevel::kInfo, "goes on with ", counted(num_live_, "gang"), "; their nodes have ",
+        options_.node_grace.count() / 1000, " s to come back");
   }
 }
 

@@ -121,7 +121,6 @@ class GangQueue {
   const std::map<std::uint64_t, Gang>& gangs() const { return gangs_; }  // oldest first
   const std::map<NodeKey, Node>& nodes() const { return nodes_; }
   const Gang* find(std::string_view id) const;
-  const Node* node_of(ConnectionId connection) const;
   // Returns the slots that gangs of all users take, by the names of nodes.
   std::map<std::string, std::int64_t> used_slots() const;
   // Counts the queued gangs that came before it.

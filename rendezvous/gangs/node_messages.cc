@@ -5,9 +5,9 @@
 #include <exception>
 #include <type_traits>
 
-#include "common/error.h"
 #include "common/json.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/messages/codec.h"
 
@@ -59,7 +59,7 @@ Message decode_as(const std::string& type, RowReader& reader,
     each_field(one, reader);
     return one;
   }
-  throw Error(ErrorCode::kProtocol, concat("there is no message \"", one_line(type), "\""));
+  throw_error(ErrorCode::kProtocol, "there is no message \"", one_line(type), "\"");
 }
 
 template <typename Message, std::size_t N>
@@ -70,8 +70,7 @@ Message decode(std::string_view text, const std::array<std::string_view, N>& typ
     reader("type", type);
     return decode_as<Message>(type, reader, types);
   } catch (const std::exception& error) {  // JSON errors, too
-    throw Error(ErrorCode::kProtocol,
-                concat("a message that makes no sense: ", json_trouble(error)));
+    throw_error(ErrorCode::kProtocol, "a message that makes no sense: ", json_trouble(error));
   }
 }
 

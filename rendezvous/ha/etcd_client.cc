@@ -19,9 +19,9 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/asio/connect.h"
 #include "rendezvous/ha/etcd_codec.h"
 #include "rendezvous/http/exchange.h"
@@ -52,9 +52,6 @@ class BlockingIo {
     const std::lock_guard lock(door_->mutex);
     door_->io = nullptr;
   }
-
-  BlockingIo(const BlockingIo&) = delete;
-  BlockingIo& operator=(const BlockingIo&) = delete;
 
   asio::io_context& io() { return io_; }
 
@@ -94,7 +91,10 @@ class BlockingIo {
     asio::post(io_, [] {});  // wakes the waiting thread
   }
 
-  bool is_cancelled() const { return cancelled_; }
+  // Throws Error(kAborted) after cancel().
+  void check_cancelled() const {
+    if (cancelled_) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+  }
 
  private:
   // Takes the answer of a look-up's thread while the BlockingIo exists.
@@ -136,9 +136,6 @@ class EtcdConnection {
   }
 
   ~EtcdConnection() { wire_.close(); }
-
-  EtcdConnection(const EtcdConnection&) = delete;
-  EtcdConnection& operator=(const EtcdConnection&) = delete;
 
   struct Answer {
     unsigned status = 0;
@@ -200,7 +197,7 @@ class EtcdConnection {
     } catch (const Error& error) {
       found.failure = error.what();
     }
-    if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+    io_.check_cancelled();
     if (found.addresses.empty()) throw EndpointTrouble(found.failure);
     const auto connect = [&](auto done) {
       connect_to_first(wire_.socket(), endpoints_of(found.addresses), std::move(done));
@@ -253,7 +250,7 @@ class EtcdConnection {
       wire_.close();
       io_.drain(is_done);
       waited_ = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
-      if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+      io_.check_cancelled();
       return std::nullopt;
     }
     return result;
@@ -283,7 +280,7 @@ class EtcdConnection {
       throw EndpointTrouble("it ended the connection inside an answer");
     }
     if (trouble == http::Trouble::kNoHttp) {
-      throw Error(ErrorCode::kProtocol, concat("no HTTP: ", error.message()));
+      throw_error(ErrorCode::kProtocol, "no HTTP: ", error.message());
     }
     if (error == asio::error::connection_refused) throw EndpointTrouble("connection refused");
     throw EndpointTrouble(one_line(error.message()));
@@ -314,8 +311,8 @@ namespace {
     refusal.emplace(parse_refusal(body));
   } catch (const Error&) {
     if (status >= 500) throw EndpointTrouble(concat("HTTP ", status));
-    throw Error(ErrorCode::kProtocol,
-                concat("HTTP ", status, ": what listens there is no etcd of version 3.4 or later"));
+    throw_error(ErrorCode::kProtocol, "HTTP ", status,
+                ": what listens there is no etcd of version 3.4 or later");
   }
   throw EtcdRefusal(refusal->grpc_code(), concat(refusal->what(), " (HTTP ", status, ")"));
 }
@@ -420,7 +417,7 @@ class EtcdClient::Impl {
 
  private:
   std::string exchange(const char* path, const std::string& body, Deadline deadline) {
-    check_cancelled();
+    io_.check_cancelled();
     std::optional<EtcdConnection::Answer> answer;
     if (connection_ && connection_->is_reusable()) {
       try {
@@ -477,11 +474,7 @@ class EtcdClient::Impl {
   void pause(Deadline deadline) {
     const Deadline end(std::min(deadline.at(), Clock::now() + kPause));
     io_.run_until([] { return false; }, end);
-    check_cancelled();
-  }
-
-  void check_cancelled() const {
-    if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+    io_.check_cancelled();
   }
 
   const EtcdOptions options_;

@@ -38,8 +38,6 @@ class EtcdClient : public KeyStore {
  public:
   explicit EtcdClient(EtcdOptions options);
   ~EtcdClient() override;
-  EtcdClient(const EtcdClient&) = delete;
-  EtcdClient& operator=(const EtcdClient&) = delete;
 
   // Returns the lease's id. If the answer is lost, the lease ends by itself after `ttl`.
   std::int64_t grant_lease(std::chrono::seconds ttl);

@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::ha {
 namespace {
@@ -20,7 +21,7 @@ namespace json = boost::json;
 constexpr std::size_t kMaxShownBytes = 300;
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kProtocol, "its answer is none of etcd's: " + what);
+  throw_error(ErrorCode::kProtocol, "its answer is none of etcd's: ", what);
 }
 
 json::object object_of(std::string_view text) {

@@ -8,11 +8,11 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/crc32.h"
-#include "common/error.h"
 #include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::ha {
 namespace {
@@ -456,9 +456,8 @@ void EtcdJournal::read_clock(const Keys& keys, journal::Content& content) {
     return;
   }
   if (clock->format > ClockRow().format) {
-    throw Error(ErrorCode::kUnsupported,
-                concat(name_, " is of a newer ddprund (format ", clock->format, ", this one knows ",
-                       ClockRow().format, "): install that one"));
+    throw_error(ErrorCode::kUnsupported, name_, " is of a newer ddprund (format ", clock->format,
+                ", this one knows ", ClockRow().format, "): install that one");
   }
   number_ = clock->number;
   if (!boot_.empty() && clock->boot == boot_) return;
@@ -481,13 +480,7 @@ void EtcdJournal::read_log(const Keys& keys, journal::Rows& stored, journal::Con
     content.losses.push_back(concat("a batch of rows of ", name_, " can't be read"));
     return;
   }
-  for (const journal::RowChange& row : *rows) {
-    if (row.content) {
-      stored[row.key] = *row.content;
-    } else {
-      stored.erase(row.key);
-    }
-  }
+  journal::apply_batch(*rows, stored);
   log_ = std::move(*rows);
 }
 

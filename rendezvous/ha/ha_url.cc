@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "common/endpoint.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::ha {
 namespace {
@@ -14,8 +14,7 @@ constexpr std::string_view kScheme = "etcd://";
 constexpr std::uint16_t kEtcdPort = 2379;
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("\"", text, "\" is not etcd://HOST:PORT,…/PREFIX: ", why));
+  throw_invalid("\"", text, "\" is not etcd://HOST:PORT,…/PREFIX: ", why);
 }
 
 bool is_plain(std::string_view prefix) {
@@ -35,10 +34,7 @@ HaUrl parse_ha_url(std::string_view text) {
   while (url.prefix.ends_with('/')) url.prefix.pop_back();
   if (url.prefix.empty()) url.prefix = "/ddprun";
   if (!is_plain(url.prefix)) refuse(text, "the prefix has letters that are none of a path");
-  std::string_view hosts = rest.substr(0, slash);
-  while (true) {
-    const std::size_t comma = std::min(hosts.find(','), hosts.size());
-    const std::string_view host = hosts.substr(0, comma);
+  for (const std::string_view host : parts_between(rest.substr(0, slash), ',')) {
     const auto endpoint = parse_endpoint(host, kEtcdPort);
     if (!endpoint || endpoint->host.empty() || endpoint->port == 0) {
       const std::string wrong = port_problem(host);
@@ -48,9 +44,8 @@ HaUrl parse_ha_url(std::string_view text) {
       refuse(text, concat(host, " is named twice"));
     }
     url.endpoints.push_back(*endpoint);
-    if (comma == hosts.size()) return url;
-    hosts.remove_prefix(comma + 1);
   }
+  return url;
 }
 
 }  // namespace ddprun::ha

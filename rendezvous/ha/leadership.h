@@ -47,8 +47,6 @@ class Leadership {
   // Gives the leadership up, so that another ddprund may lead at once. The term's writer must be
   // destroyed before.
   ~Leadership();
-  Leadership(const Leadership&) = delete;
-  Leadership& operator=(const Leadership&) = delete;
 
   // Ends the term of this epoch, followed by `over`; called when its writer was deposed. A later
   // term isn't affected.

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "common/error.h"
 #include "common/regular_file.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::journal {
 
@@ -33,8 +33,8 @@ bool is_unwritable(int error) {
 }
 
 void refuse_second(const fs::path& path, const std::string& holder) {
-  throw Error(ErrorCode::kUnavailable, concat(path.string(), " is in use by ", holder,
-                                              "; give each ddprund a directory of its own"));
+  throw_error(ErrorCode::kUnavailable, path.string(), " is in use by ", holder,
+              "; give each ddprund a directory of its own");
 }
 
 void refuse_if_taken(const fs::path& path, int code) {
@@ -61,27 +61,24 @@ std::string holder_of(int lock) {
 void refuse_others(const fs::path& path, const struct stat& info) {
   const std::string danger = change_danger(info, Outsiders::kAsOthers);
   if (danger.empty()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("won't go on with ", path.string(), ": ", danger,
-                     " and run commands as the users of jobs: ",
-                     S_ISDIR(info.st_mode) ? "give ddprund a directory of its own (chmod 700)"
-                                           : "give it to ddprund's user alone (chmod 600)"));
+  throw_invalid("won't go on with ", path.string(), ": ", danger,
+                " and run commands as the users of jobs: ",
+                S_ISDIR(info.st_mode) ? "give ddprund a directory of its own (chmod 700)"
+                                      : "give it to ddprund's user alone (chmod 600)");
 }
 
 UniqueFd open_file(const fs::path& file, int flags) {
   UniqueFd fd(::open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
   if (!fd && errno == ELOOP) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("can't take ", file.string(),
-                       ": it is a link, which ddprund does not follow; move it away, or name the "
-                       "directory that it leads to"));
+    throw_invalid("can't take ", file.string(),
+                  ": it is a link, which ddprund does not follow; move it away, or name the "
+                  "directory that it leads to");
   }
   if (!fd) return fd;
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_system_error("fstat " + file.string(), errno);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("can't take ", file.string(), ": it is no regular file; move it away"));
+    throw_invalid("can't take ", file.string(), ": it is no regular file; move it away");
   }
   refuse_others(file, info);
   return fd;
@@ -96,7 +93,7 @@ void move_file(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
   if (!error) return;
-  throw Error(ErrorCode::kSystem, concat("can't rename ", from.string(), ": ", error.message()));
+  throw_error(ErrorCode::kSystem, "can't rename ", from.string(), ": ", error.message());
 }
 
 }  // namespace ddprun::journal

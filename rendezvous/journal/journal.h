@@ -84,8 +84,6 @@ class Journal {
   // The destructor takes 2 * commit_limit at most: one write may hang and end before the last one
   // hangs. The log says what is not kept.
   ~Journal();
-  Journal(const Journal&) = delete;
-  Journal& operator=(const Journal&) = delete;
 
   // Keeps the batch. Calls `done` on the I/O thread once all decisions up to this are kept, and all
   // rows of its kind, or if the disk fails or hangs. The calls of each kind come in order.

@@ -18,10 +18,10 @@
 #include <utility>
 
 #include "common/crc32.h"
-#include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/regular_file.h"
+#include "common/throw_error.h"
 #include "common/wall_time.h"
 #include "rendezvous/journal/guarded_files.h"
 
@@ -102,8 +102,7 @@ class CopyDirectory {
 UniqueFd open_to_read(const fs::path& file) {
   UniqueFd fd = open_file(file, O_RDONLY);
   if (fd || errno == ENOENT) return fd;
-  throw Error(ErrorCode::kUnavailable,
-              concat("can't read ", file.string(), ": ", errno_text(errno)));
+  throw_error(ErrorCode::kUnavailable, "can't read ", file.string(), ": ", errno_text(errno));
 }
 
 bool has_content(const UniqueFd& file) {
@@ -116,7 +115,7 @@ void copy_opened(const UniqueFd& from, const fs::path& to) {
   std::error_code error;
   fs::copy_file(concat("/proc/self/fd/", from.get()), to, error);
   if (!error) return;
-  throw Error(ErrorCode::kSystem, concat("can't write ", to.string(), ": ", error.message()));
+  throw_error(ErrorCode::kSystem, "can't write ", to.string(), ": ", error.message());
 }
 
 std::int64_t monotonic_ns() { return Clock::now().time_since_epoch().count(); }
@@ -158,14 +157,13 @@ void JournalFile::take_directory() {
   if (fs::create_directories(directory, error)) {
     fs::permissions(directory, fs::perms::owner_all, error);
   } else if (error) {
-    throw Error(ErrorCode::kUnavailable,
-                concat("can't make ", directory.string(), ": ", error.message()));
+    throw_error(ErrorCode::kUnavailable, "can't make ", directory.string(), ": ", error.message());
   }
   const UniqueFd opened(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat info {};
   if (!opened || ::fstat(opened.get(), &info) != 0) {
-    throw Error(ErrorCode::kUnavailable,
-                concat("can't enter ", directory.string(), ": ", errno_text(errno)));
+    throw_error(ErrorCode::kUnavailable, "can't enter ", directory.string(), ": ",
+                errno_text(errno));
   }
   refuse_others(directory, info);
   lock(directory);
@@ -178,8 +176,8 @@ void JournalFile::lock(const fs::path& directory) {
     const int error = errno;
     if (is_unwritable(error)) lock = open_file(file, O_RDONLY);
     if (!lock) {
-      throw Error(ErrorCode::kUnavailable,
-                  concat("can't write to ", file.string(), ": ", errno_text(error)));
+      throw_error(ErrorCode::kUnavailable, "can't write to ", file.string(), ": ",
+                  errno_text(error));
     }
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -262,14 +260,14 @@ void JournalFile::open(const fs::path& file) {
   // The id is written only if it is missing, since the disk may be full.
   if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
     if (number_of("SELECT count(*) FROM sqlite_schema") > 0) {
-      throw Error(ErrorCode::kProtocol, concat(file.string(), " is no journal of a ddprund"));
+      throw_error(ErrorCode::kProtocol, file.string(), " is no journal of a ddprund");
     }
     run(concat("PRAGMA application_id = ", kApplicationId).c_str());
   }
   Statement check = statement("PRAGMA integrity_check(1)");
   if (sqlite3_step(check.get()) != SQLITE_ROW) fail("read");
   if (const std::string found = text_at(check.get(), 0); found != "ok") {
-    throw Error(ErrorCode::kProtocol, concat(file.string(), " is damaged: ", one_line(found)));
+    throw_error(ErrorCode::kProtocol, file.string(), " is damaged: ", one_line(found));
   }
   check.reset();
   for (const auto& [table, columns] : kTables) {
@@ -323,12 +321,11 @@ void JournalFile::check_format() const {
   const int format = number_of("PRAGMA user_version");
   if (format <= kFormat) return;
   if (sql_of_table(kFormatTable).empty()) {
-    throw Error(ErrorCode::kProtocol,
-                concat(path_.string(), " is damaged: its format is no number of one: ", format));
+    throw_error(ErrorCode::kProtocol, path_.string(),
+                " is damaged: its format is no number of one: ", format);
   }
-  throw Error(ErrorCode::kUnsupported,
-              concat(path_.string(), " is of a newer ddprund (format ", format, ", this one knows ",
-                     kFormat, "): install that one, or move the file away"));
+  throw_error(ErrorCode::kUnsupported, path_.string(), " is of a newer ddprund (format ", format,
+              ", this one knows ", kFormat, "): install that one, or move the file away");
 }
 
 // Returns the table's definition; empty: there is no such table.
@@ -341,8 +338,8 @@ std::string JournalFile::sql_of_table(const char* name) const {
 // SQLite doesn't notice a wrong bit in the schema, which may make every write fail.
 void JournalFile::check_table(const char* name, const std::string& definition) const {
   if (sql_of_table(name) == definition) return;
-  throw Error(ErrorCode::kProtocol,
-              concat(path_.string(), " is damaged: its table ", name, " is another one"));
+  throw_error(ErrorCode::kProtocol, path_.string(), " is damaged: its table ", name,
+              " is another one");
 }
 
 void JournalFile::close() {
@@ -576,7 +573,7 @@ Content JournalFile::content_of_copy(const UniqueFd& database, const UniqueFd& l
       trouble = error.what();
     }
   }
-  throw Error(ErrorCode::kUnavailable, concat(why, "; and ", trouble));
+  throw_error(ErrorCode::kUnavailable, why, "; and ", trouble);
 }
 
 Content JournalFile::content_of(const fs::path& copy) {
@@ -721,7 +718,7 @@ fs::path JournalFile::set_aside() {
   fs::path aside = begin;
   std::error_code error;
   const auto is_taken = [&] {
-    return std::any_of(std::begin(kParts), std::end(kParts), [&](const char* part) {
+    return std::ranges::any_of(kParts, [&](const char* part) {
       return fs::exists(fs::symlink_status(with(aside, part), error));
     });
   };
@@ -736,11 +733,9 @@ fs::path JournalFile::set_aside() {
 
 // Nothing of the journal was changed yet, so the ddprund that wrote it can still end its jobs.
 void JournalFile::refuse_pair() const {
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      concat(path_.string(),
-             " is of a ddprund with --standby or --standby-of, which are gone: let the "
-             "ddprund that wrote it end its jobs, or give an empty --state-dir (docs/ha.md)"));
+  throw_invalid(path_.string(),
+                " is of a ddprund with --standby or --standby-of, which are gone: let the "
+                "ddprund that wrote it end its jobs, or give an empty --state-dir (docs/ha.md)");
 }
 
 void JournalFile::read_rows(Content& content) const {

@@ -38,8 +38,6 @@ class JournalFile : public BatchWriter {
   JournalFile(const std::filesystem::path& directory, Durability durability,
               Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
-  JournalFile(const JournalFile&) = delete;
-  JournalFile& operator=(const JournalFile&) = delete;
 
   // Returns the rows. Called once, before the first commit(). Throws Error(kInvalidArgument) as the
   // constructor does.

@@ -61,7 +61,7 @@ class Seats {
   }
   bool taken(std::size_t rank) const { return nodes_[rank] != nullptr; }
   std::size_t num_free() const {
-    return static_cast<std::size_t>(std::count(nodes_.begin(), nodes_.end(), nullptr));
+    return static_cast<std::size_t>(std::ranges::count(nodes_, nullptr));
   }
   // Gives the free ranks to `rest`, in its order. Its size must be the number of free ranks.
   std::vector<NodeId> filled_with(const std::vector<const Node*>& rest) const {
@@ -97,8 +97,8 @@ std::vector<NodeId> choose_nodes(const JobState& job) {
   const auto precedence = [](const Node* node) {
     return std::tuple(!is_member(*node), !node->join.node_rank.has_value(), node->id);
   };
-  std::sort(candidates.begin(), candidates.end(),
-            [&](const Node* a, const Node* b) { return precedence(a) < precedence(b); });
+  std::ranges::sort(candidates,
+                    [&](const Node* a, const Node* b) { return precedence(a) < precedence(b); });
   const auto num_nodes =
       std::min(candidates.size(), static_cast<std::size_t>(job.settings.max_nodes));
   Seats seats(num_nodes);
@@ -125,9 +125,8 @@ std::vector<NodeId> choose_nodes(const JobState& job) {
     const auto distance = [&](const Node* node) {
       return -shared_levels(node->join.topology, job.rank_labels[rank]);
     };
-    const auto nearest =
-        std::min_element(spares.begin(), spares.end(),
-                         [&](const Node* a, const Node* b) { return distance(a) < distance(b); });
+    const auto nearest = std::ranges::min_element(
+        spares, [&](const Node* a, const Node* b) { return distance(a) < distance(b); });
     if (nearest == spares.end() || distance(*nearest) == 0) continue;
     seats.place(static_cast<int>(rank), *nearest);
     spares.erase(nearest);
@@ -136,7 +135,7 @@ std::vector<NodeId> choose_nodes(const JobState& job) {
 
   candidates.insert(candidates.end(), spares.begin(),
                     spares.begin() + static_cast<std::ptrdiff_t>(num_free));
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Node* a, const Node* b) {
+  std::ranges::stable_sort(candidates, [](const Node* a, const Node* b) {
     return stands_before(a->join, b->join) || (!stands_before(b->join, a->join) && a->id < b->id);
   });
   return seats.filled_with(candidates);

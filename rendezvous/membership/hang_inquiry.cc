@@ -40,8 +40,8 @@ constexpr std::chrono::microseconds kLeastExcess{1'000};
 std::vector<std::string> slow_ranks(std::vector<TimedRank> ranks) {
   std::vector<std::string> named;
   if (ranks.size() < 2) return named;
-  std::sort(ranks.begin(), ranks.end(),
-            [](const TimedRank& a, const TimedRank& b) { return a.time.own > b.time.own; });
+  std::ranges::sort(ranks,
+                    [](const TimedRank& a, const TimedRank& b) { return a.time.own > b.time.own; });
   const auto median = ranks[ranks.size() / 2].time.own;  // the lower one of two
   for (const TimedRank& rank : ranks) {
     if (rank.time.own <= median * kFactor || rank.time.own < median + kLeastExcess) break;

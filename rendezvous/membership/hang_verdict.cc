@@ -52,8 +52,8 @@ std::string others_text(const Inspected& inspected, std::optional<std::size_t> o
     if (i != outlier) groups[whereabouts(report)].push_back(report.global_rank);
   }
   std::vector<std::pair<std::string, std::vector<int>>> sorted(groups.begin(), groups.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  std::ranges::stable_sort(
+      sorted, [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
   std::string text;
   std::size_t named = 0;
   for (const auto& [place, ranks] : sorted) {
@@ -106,10 +106,10 @@ std::string missing_from(const Inspected& inspected, std::size_t outlier) {
   const RankReport& report = inspected.ranks.at(outlier).report;
   operations.erase(report.operation);
   if (operations.empty()) return "";
-  auto& [operation, waiting] = *std::max_element(
-      operations.begin(), operations.end(),
+  auto& [operation, waiting] = *std::ranges::max_element(
+      operations,
       [](const auto& a, const auto& b) { return a.second.ranks.size() < b.second.ranks.size(); });
-  std::sort(waiting.ranks.begin(), waiting.ranks.end());
+  std::ranges::sort(waiting.ranks);
   const std::string instead = report.operation.empty() ? "" : ": it is in " + report.operation;
   return concat("rank ", report.global_rank, " never came to ", operation, instead, "; ",
                 ranks_text(waiting.ranks), waiting.ranks.size() == 1 ? " waits" : " wait",
@@ -233,7 +233,7 @@ std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value valu
 
 // Returns the rank of `from` that has been quiet the longest.
 std::size_t longest(const std::vector<InspectedRank>& ranks, const std::vector<std::size_t>& from) {
-  return *std::max_element(from.begin(), from.end(), [&](std::size_t a, std::size_t b) {
+  return *std::ranges::max_element(from, [&](std::size_t a, std::size_t b) {
     return ranks[a].report.quiet < ranks[b].report.quiet;
   });
 }
@@ -248,9 +248,8 @@ std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
     groups[place_of(ranks[i].report)].push_back(i);
     if (ranks[i].report.quiet >= ranks[i].report.limit) stalled.push_back(i);
   }
-  const auto smallest = std::min_element(
-      groups.begin(), groups.end(),
-      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto smallest = std::ranges::min_element(
+      groups, [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (groups.size() > 1 && smallest->second.size() * 2 < all.size()) return smallest->second;
   if (!stalled.empty() && stalled.size() * 2 <= all.size()) return stalled;
   return {};
@@ -432,10 +431,10 @@ std::string place_of(const RankReport& report) {
 HangFinding compare_ranks(const Inspected& inspected) {
   HangFinding finding;
   const auto& ranks = inspected.ranks;
-  const bool has_pages = std::any_of(ranks.begin(), ranks.end(),
-                                     [](const auto& rank) { return !rank.report.foreign; });
+  const bool has_pages =
+      std::ranges::any_of(ranks, [](const auto& rank) { return !rank.report.foreign; });
   const bool is_proven = stacks_prove_a_wait(ranks);
-  const bool stalled = std::any_of(ranks.begin(), ranks.end(), [&](const InspectedRank& rank) {
+  const bool stalled = std::ranges::any_of(ranks, [&](const InspectedRank& rank) {
     if (rank.report.activity == RankActivity::kStopped) return true;
     return rank.report.quiet >= limit_of(rank.report, is_proven) &&
            !(has_pages && rank.report.foreign);
@@ -458,7 +457,7 @@ HangFinding compare_ranks(const Inspected& inspected) {
   const int num_seen = static_cast<int>(ranks.size()) + inspected.num_finished;
   finding.everyone_blocked =
       num_seen >= inspected.world_size &&
-      std::all_of(ranks.begin(), ranks.end(), [is_proven](const InspectedRank& rank) {
+      std::ranges::all_of(ranks, [is_proven](const InspectedRank& rank) {
         const RankReport& each = rank.report;
         return (is_proven && each.unmoved >= each.limit && wait_in_stack(each) != nullptr) ||
                (each.activity == RankActivity::kBlocked && each.quiet >= each.limit);
@@ -532,10 +531,10 @@ HangFinding compare_ranks(const Inspected& inspected) {
 bool acts_upon(const HangFinding& finding, const Inspected& inspected, HangAction action) {
   if (finding.kind != HangKind::kHung || !finding.ripe) return false;
   const auto& ranks = inspected.ranks;
-  const bool foreign =
-      finding.outlier ? ranks[*finding.outlier].report.foreign
-                      : std::all_of(ranks.begin(), ranks.end(),
-                                    [](const InspectedRank& rank) { return rank.report.foreign; });
+  const bool foreign = finding.outlier ? ranks[*finding.outlier].report.foreign
+                                       : std::ranges::all_of(ranks, [](const InspectedRank& rank) {
+                                           return rank.report.foreign;
+                                         });
   switch (action) {
     case HangAction::kDefault:
       return !foreign;

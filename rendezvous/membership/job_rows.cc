@@ -4,9 +4,9 @@
 #include <boost/describe/class.hpp>
 #include <utility>
 
-#include "common/error.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/messages/codec.h"
 
@@ -100,8 +100,7 @@ std::string job_row(const JobState& job) {
 
 const std::string& row_at(const journal::Rows& rows, std::string_view key) {
   const auto found = rows.find(std::string(key));
-  if (found == rows.end())
-    throw Error(ErrorCode::kProtocol, concat("its row \"", key, "\" is missing"));
+  if (found == rows.end()) throw_error(ErrorCode::kProtocol, "its row \"", key, "\" is missing");
   return found->second;
 }
 
@@ -209,7 +208,7 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
     if (!key.starts_with(kNodes)) continue;
     auto node = read_row<Node>(content, clock_shift);
     if (key != node_key_of(node.id)) {
-      throw Error(ErrorCode::kProtocol, concat("row \"", key, "\" is of another node"));
+      throw_error(ErrorCode::kProtocol, "row \"", key, "\" is of another node");
     }
     job.nodes.add(node.id) = std::move(node);
   }
@@ -218,8 +217,8 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
     if (node.join.node_rank) job.rank_wishes[*node.join.node_rank] = id;
   }
   if (job.nodes.size() != num_nodes) {
-    throw Error(ErrorCode::kProtocol,
-                concat("it had ", num_nodes, " nodes, of which ", job.nodes.size(), " are there"));
+    throw_error(ErrorCode::kProtocol, "it had ", num_nodes, " nodes, of which ", job.nodes.size(),
+                " are there");
   }
   return job;
 }

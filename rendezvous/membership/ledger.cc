@@ -66,7 +66,7 @@ void Ledger::close_phase(double PhaseSeconds::*phase, TimePoint now) {
 }
 
 void Ledger::started(RoundRecord record, std::vector<std::string> members, TimePoint now) {
-  std::sort(members.begin(), members.end());
+  std::ranges::sort(members);
   // The delay counts for the round before, which caused it.
   if (!rounds_.empty()) close_phase(&PhaseSeconds::delay, delay_end(now));
   record.came = without(members, members_);

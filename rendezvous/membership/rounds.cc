@@ -194,8 +194,8 @@ void Rounds::workers_succeeded(Node& node, TimePoint now, Actions& out) {
   roster_.set_phase(node, NodePhase::kSucceeded);
   all_run(now);
   if (roster_.num_members(NodePhase::kSucceeded) == roster_.num_members()) {
-    const bool any_left = std::any_of(job_.nodes.begin(), job_.nodes.end(),
-                                      [](const auto& entry) { return entry.second.departed; });
+    const bool any_left =
+        std::ranges::any_of(job_.nodes, [](const auto& entry) { return entry.second.departed; });
     if (!any_left) return end(all_succeeded(job_), RoundEnd::kSuccess, now, out);
     stop(RoundEnd::kPreempted, "all workers have left: " + job_.preempting, {}, now, out);
   } else if (!job_.deadlines.barrier && job_.preempting.empty()) {
@@ -299,7 +299,7 @@ void Rounds::restart_for_joined(TimePoint now, Actions& out) {
   if (roster_.num_members() >= job_.settings.max_nodes) return;
   // A new round would repeat the work of nodes that have finished.
   if (roster_.num_members(NodePhase::kSucceeded) > 0) return;
-  const auto joined = std::find_if(job_.nodes.begin(), job_.nodes.end(), [](const auto& entry) {
+  const auto joined = std::ranges::find_if(job_.nodes, [](const auto& entry) {
     return is_placeable(entry.second) && !is_member(entry.second);
   });
   if (joined == job_.nodes.end()) return;

@@ -155,9 +155,8 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
 }
 
 std::ptrdiff_t nodes_left(const JobState& job) {
-  return std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
-    return !entry.second.gone && !entry.second.excluded;
-  });
+  return std::ranges::count_if(
+      job.nodes, [](const auto& entry) { return !entry.second.gone && !entry.second.excluded; });
 }
 
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened) {
@@ -254,9 +253,8 @@ JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave) {
 JobEnd all_succeeded(const JobState& job) { return end_of(job, 0, {}); }
 
 JobEnd join_timeout(const JobState& job, const std::string& hint) {
-  const auto came = std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
-    return entry.second.connection.has_value();
-  });
+  const auto came = std::ranges::count_if(
+      job.nodes, [](const auto& entry) { return entry.second.connection.has_value(); });
   const char* advice = is_static(job.settings)
                            ? "the same --master-addr and --master-port, and its own --node-rank, "
                              "on each of the others"
@@ -460,7 +458,7 @@ std::vector<NodeId> members_in_order(const JobState& job) {
   for (const auto& [id, node] : job.nodes) {
     if (is_member(node)) order.push_back(id);
   }
-  std::sort(order.begin(), order.end(), [&](NodeId a, NodeId b) {
+  std::ranges::sort(order, [&](NodeId a, NodeId b) {
     return job.nodes.at(a).node_rank < job.nodes.at(b).node_rank;
   });
   return order;

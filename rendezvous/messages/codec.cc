@@ -9,8 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/messages/job_settings.h"
 #include "rendezvous/messages/json_fields.h"
 
@@ -295,8 +294,8 @@ void each_json(Self& request, Fields& fields) {
   fields.text("request", kind);
   if constexpr (Fields::kReads) {
     if (kind != kExcludeNode && kind != kStopJob) {
-      throw Error(ErrorCode::kProtocol, concat("message \"worker_request\": \"request\" is \"",
-                                               clean_utf8(kind, 32), "\""));
+      throw_error(ErrorCode::kProtocol, "message \"worker_request\": \"request\" is \"",
+                  clean_utf8(kind, 32), "\"");
     }
     request.kind = kind == kExcludeNode ? Kind::kExcludeNode : Kind::kStopJob;
   }
@@ -503,15 +502,15 @@ std::string encode_envelope(const Envelope<Message>& envelope) {
 template <typename Message>
 Envelope<Message> decode_envelope(std::string_view input) {
   if (input.size() > kMaxMessageBytes) {
-    throw Error(ErrorCode::kProtocol, concat("a control message of ", input.size(),
-                                             " bytes; the limit is ", kMaxMessageBytes));
+    throw_error(ErrorCode::kProtocol, "a control message of ", input.size(),
+                " bytes; the limit is ", kMaxMessageBytes);
   }
   json::error_code error;
   // Thousands of agents send hundreds of fields a second, so fields are parsed without allocations.
   std::array<unsigned char, kParsedBytes> buffer;
   json::monotonic_resource memory(buffer.data(), buffer.size());
   const json::value value = parsed_json(input, error, kMaxDepth, &memory);
-  if (error) throw Error(ErrorCode::kProtocol, "not a control message: " + json_problem(error));
+  if (error) throw_error(ErrorCode::kProtocol, "not a control message: ", json_problem(error));
   const auto* object = value.if_object();
   if (object == nullptr) throw Error(ErrorCode::kProtocol, "not a control message: no object");
 
@@ -528,8 +527,8 @@ Envelope<Message> decode_envelope(std::string_view input) {
   }
   auto message = default_message<Message>(type);
   if (!message) {
-    throw Error(ErrorCode::kProtocol,
-                concat("control message of unknown type \"", clean_utf8(type, 32), "\""));
+    throw_error(ErrorCode::kProtocol, "control message of unknown type \"", clean_utf8(type, 32),
+                "\"");
   }
   variants::visit([&](auto& each) { each_json(each, reader); }, *message);
   envelope.message = std::move(*message);
@@ -581,7 +580,7 @@ Wanted read_kept_agent_message(json::object kept) {
   AgentEnvelope envelope = decode_agent_message(json::serialize(kept));
   auto* message = variants::get_if<Wanted>(&envelope.message);
   if (message == nullptr) {
-    throw Error(ErrorCode::kProtocol, concat("it is no \"", type_of(AgentMessage(Wanted{})), '"'));
+    throw_error(ErrorCode::kProtocol, "it is no \"", type_of(AgentMessage(Wanted{})), '"');
   }
   return std::move(*message);
 }

@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/messages/codec.h"
 
 namespace ddprun::membership {
@@ -35,8 +35,8 @@ template <typename Enum>
 Enum setting_named(const char* name, const std::string& text) {
   const auto value = named<Enum>(text);
   if (value) return *value;
-  throw Error(ErrorCode::kProtocol, concat("message \"join\": settings: \"", name, "\" is \"",
-                                           clean_utf8(text, 32), '"'));
+  throw_error(ErrorCode::kProtocol, "message \"join\": settings: \"", name, "\" is \"",
+              clean_utf8(text, 32), '"');
 }
 
 // The meaning of 0 as a limit of restarts.

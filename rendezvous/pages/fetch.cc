@@ -15,6 +15,7 @@
 #include "common/peer_user.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
 #include "rendezvous/security/proof.h"
@@ -100,9 +101,8 @@ class Exchange {
     }
     if (fd) return fd;
     const std::string who = to_string(options_.endpoint);
-    throw Error(ErrorCode::kUnavailable,
-                concat("can't connect to ", failure.starts_with(who) ? "" : who + ": ", failure,
-                       options_.hint));
+    throw_error(ErrorCode::kUnavailable, "can't connect to ",
+                failure.starts_with(who) ? "" : who + ": ", failure, options_.hint);
   }
 
   template <typename Begin>
@@ -238,9 +238,8 @@ Page fetch_object(const FetchOptions& options) {
 Page fetch_one(const FetchOptions& options) {
   Page page = fetch_object(options);
   if (!page.is_standby) return page;
-  throw Error(ErrorCode::kUnavailable,
-              concat("the rendezvous at ", to_string(options.endpoint), " is ", standby_text(page),
-                     ", which has no ", options.target, ": name all endpoints"));
+  throw_error(ErrorCode::kUnavailable, "the rendezvous at ", to_string(options.endpoint), " is ",
+              standby_text(page), ", which has no ", options.target, ": name all endpoints");
 }
 
 // Turns a standby's own status page into an answer of a standby.
@@ -302,7 +301,7 @@ Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints) {
     }
     answers += (answers.empty() ? "" : "; ") + what;
   }
-  throw Error(ErrorCode::kUnavailable, "no rendezvous leads: " + answers);
+  throw_error(ErrorCode::kUnavailable, "no rendezvous leads: ", answers);
 }
 
 std::string fetch_from_leader(const FetchOptions& options, const std::vector<Endpoint>& endpoints) {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/byte_text.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::pages {
 namespace {
@@ -133,8 +133,7 @@ std::vector<GangReader::Come> GangReader::all_of(const gangs::GangNews& news) co
   for (const gangs::NodeOutput& output : news.output) {
     const auto place = std::ranges::find(places_, output.at.node, &gangs::OutputPlace::node);
     if (place == places_.end()) {
-      throw Error(ErrorCode::kProtocol,
-                  concat("a node that nobody asked for: ", one_line(output.at.node)));
+      throw_error(ErrorCode::kProtocol, "a node that nobody asked for: ", one_line(output.at.node));
     }
     auto out = from_base64(output.out), err = from_base64(output.err);
     if (!out || !err) throw Error(ErrorCode::kProtocol, "output that is no base64");

@@ -12,8 +12,8 @@
 #include <boost/asio/ip/address.hpp>
 #include <memory>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
@@ -31,7 +31,7 @@ void need(bool done, const char* what) {
   if (done) return;
   const char* reason = ::ERR_reason_error_string(::ERR_peek_last_error());
   ::ERR_clear_error();
-  throw Error(ErrorCode::kSystem, concat(what, ": ", reason != nullptr ? reason : "failed"));
+  throw_error(ErrorCode::kSystem, what, ": ", reason != nullptr ? reason : "failed");
 }
 
 std::string pem_text(BIO* bio) {
@@ -55,7 +55,7 @@ void add_extension(X509* cert, X509* issuer, int kind, const std::string& value)
   ::X509V3_set_ctx(&context, issuer, cert, nullptr, nullptr, 0);
   const Extension extension(::X509V3_EXT_conf_nid(nullptr, &context, kind, value.c_str()));
   if (!extension) ::ERR_clear_error();
-  if (!extension) throw Error(ErrorCode::kInvalidArgument, "no certificate can have " + value);
+  if (!extension) throw_invalid("no certificate can have ", value);
   need(::X509_add_ext(cert, extension.get(), -1) == 1, "an extension");
 }
 
@@ -91,9 +91,7 @@ std::string alternative_names(const std::vector<std::string>& hosts) {
     boost::system::error_code not_numeric;
     boost::asio::ip::make_address(host, not_numeric);
     if (host.empty() || host.find_first_of(", \t\n:=") != std::string::npos) {
-      if (not_numeric) {
-        throw Error(ErrorCode::kInvalidArgument, "\"" + host + "\" is no host name or address");
-      }
+      if (not_numeric) throw_invalid("\"", host, "\" is no host name or address");
     }
     names += concat(names.empty() ? "" : ",", not_numeric ? "DNS:" : "IP:", host);
   }

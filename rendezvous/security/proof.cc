@@ -9,9 +9,9 @@
 
 #include "common/byte_text.h"
 #include "common/check.h"
-#include "common/error.h"
 #include "common/random_id.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::security {
 namespace {
@@ -27,8 +27,6 @@ constexpr std::string_view kRefusedWord = "refused ";
 constexpr std::size_t kHexBytes = 2 * sizeof(Nonce);
 
 constexpr char kOtherToken[] = "its token is another one (compare the --token-file of both)";
-
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); }
 
 Nonce draw_nonce() {
   Nonce nonce;
@@ -142,7 +140,7 @@ AgentProof::AgentProof(std::shared_ptr<const Secret> token, std::string binding)
 
 std::string AgentProof::answer(std::string_view challenge) {
   if (challenge.empty()) {
-    fail(
+    throw_invalid(
         "has no token, but this side has one (--token-file): give it to both, or, on a network "
         "that "
         "you trust, to neither");
@@ -150,11 +148,11 @@ std::string AgentProof::answer(std::string_view challenge) {
   const std::size_t space = challenge.find(' ');
   const std::string_view version = challenge.substr(0, space);
   if (version != kProofVersion) {
-    fail(concat("speaks version ", shown(version), " of the token's proof, this ddprun ",
-                kProofVersion, ": install the same version of both"));
+    throw_invalid("speaks version ", shown(version), " of the token's proof, this ddprun ",
+                  kProofVersion, ": install the same version of both");
   }
   if (space == std::string_view::npos || !from_hex(challenge.substr(space + 1), of_rendezvous_)) {
-    fail("sent a challenge that can't be read");
+    throw_invalid("sent a challenge that can't be read");
   }
   const Mac mac = prove(*token_, Side::kAgent, of_rendezvous_, nonce_, binding_);
   return concat(kProofWord, to_hex(nonce_), " ", to_hex(mac));
@@ -162,14 +160,14 @@ std::string AgentProof::answer(std::string_view challenge) {
 
 void AgentProof::check(std::string_view frame) const {
   if (frame.starts_with(kRefusedWord)) {
-    fail(concat("refused this node: ", shown(frame.substr(kRefusedWord.size()))));
+    throw_invalid("refused this node: ", shown(frame.substr(kRefusedWord.size())));
   }
   Mac mac{};
   if (!frame.starts_with(kProofWord) || !from_hex(frame.substr(kProofWord.size()), mac)) {
-    fail("gave no proof that it has the token: is it the right host and port?");
+    throw_invalid("gave no proof that it has the token: is it the right host and port?");
   }
   if (!is_same(mac, prove(*token_, Side::kRendezvous, of_rendezvous_, nonce_, binding_))) {
-    fail(concat("gave a wrong proof of the token: it is somebody else's, or ", kOtherToken));
+    throw_invalid("gave a wrong proof of the token: it is somebody else's, or ", kOtherToken);
   }
 }
 
@@ -287,8 +285,7 @@ HttpProof::HttpProof(std::shared_ptr<const Secret> token)
 std::string HttpProof::answer(std::string_view challenge, const HttpRequest& request,
                               std::string_view body) {
   if (!challenge.starts_with(kScheme) || !from_hex(challenge.substr(kScheme.size()), nonce_)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("sent a challenge that can't be read: ", shown(challenge)));
+    throw_invalid("sent a challenge that can't be read: ", shown(challenge));
   }
   if (request.method != "GET") {
     const Mac of_body = prove_body(*token_, nonce_, own_, body);
@@ -304,8 +301,7 @@ void HttpProof::check(std::string_view seal, unsigned status, std::string_view b
   Mac mac{};
   if (from_hex(seal, mac) && is_same(mac, prove_answer(*token_, nonce_, own_, status, body)))
     return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
+  throw_invalid(
       "answered without a proof that it has the token: it is somebody else's, or the answer "
       "was changed on the way");
 }

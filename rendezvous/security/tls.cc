@@ -19,11 +19,11 @@
 #include <cstring>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include "common/regular_file.h"
 #include "common/secret.h"
+#include "common/throw_error.h"
 #include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
@@ -52,10 +52,6 @@ namespace ssl = boost::asio::ssl;
 namespace {
 
 constexpr char kNothingOfTheKind[] = "there is nothing of the kind in it (PEM)";
-
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::kInvalidArgument, what);
-}
 
 std::string last_reason() {
   const unsigned long code = ::ERR_peek_error();  // the cause; later errors tell only the place
@@ -92,7 +88,7 @@ struct Given {
   std::string flag, path;
 
   [[noreturn]] void refuse_it(const std::string& why) const {
-    refuse(concat(flag, "=", path, ": ", why));
+    throw_invalid(flag, "=", path, ": ", why);
   }
   RegularFile open(Others others) const {
     RegularFile file = open_regular_file(path);
@@ -182,11 +178,11 @@ void load_authorities(SSL_CTX* context, const TlsFiles& files) {
 
 TlsContext make_server_context(const TlsFiles& files) {
   if (files.cert.empty()) {
-    refuse(concat("TLS: the rendezvous needs ", cert_of(files).flag, " and ", key_of(files).flag));
+    throw_invalid("TLS: the rendezvous needs ", cert_of(files).flag, " and ", key_of(files).flag);
   }
   if (files.verify_client && files.ca.empty()) {
-    refuse(concat("--tls-verify-client: needs ", ca_of(files).flag,
-                  ", the authority of the clients' certificates"));
+    throw_invalid("--tls-verify-client: needs ", ca_of(files).flag,
+                  ", the authority of the clients' certificates");
   }
   TlsContext context = make_server(files.flags);
   SSL_CTX* native = context->native_handle();
@@ -208,7 +204,7 @@ TlsContext make_server_context(const TlsContext& client) {
   ::SSL_CTX_get0_chain_certs(from, &chain);
   if (::SSL_CTX_use_cert_and_key(context->native_handle(), ::SSL_CTX_get0_certificate(from),
                                  ::SSL_CTX_get0_privatekey(from), chain, 1) != 1) {
-    refuse(concat("TLS: ", last_reason()));
+    throw_invalid("TLS: ", last_reason());
   }
   return context;
 }

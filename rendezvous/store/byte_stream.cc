@@ -6,8 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::store {
 namespace {
@@ -141,8 +140,8 @@ ProxyFrame decode_frame(std::string_view message) {
   frame.received = read_at<std::uint64_t>(message, 20);
   frame.bytes = message.substr(kFrameHeadBytes);
   if (frame.bytes.size() > kMaxFrameBytes) {
-    throw Error(ErrorCode::kProtocol, concat("a frame of a store proxy has ", frame.bytes.size(),
-                                             " bytes, the limit is ", kMaxFrameBytes));
+    throw_error(ErrorCode::kProtocol, "a frame of a store proxy has ", frame.bytes.size(),
+                " bytes, the limit is ", kMaxFrameBytes);
   }
   return frame;
 }
@@ -160,8 +159,8 @@ std::optional<ItemHead> read_item_head(std::string_view* bytes) {
   head.kind = read_at<ItemKind>(*bytes, 4);
   head.size_bytes = read_at<std::uint64_t>(*bytes, 5);
   if (head.kind != ItemKind::kData && head.kind != ItemKind::kClose) {
-    throw Error(ErrorCode::kProtocol,
-                concat("a store proxy's item has kind ", static_cast<int>(head.kind)));
+    throw_error(ErrorCode::kProtocol, "a store proxy's item has kind ",
+                static_cast<int>(head.kind));
   }
   bytes->remove_prefix(kItemHeadBytes);
   return head;

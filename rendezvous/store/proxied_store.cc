@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/store/rate.h"
 
 namespace ddprun::store {
@@ -164,8 +164,8 @@ bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Tur
     return true;
   }
   if (status == ParseStatus::kMalformed) {
-    throw Error(ErrorCode::kProtocol,
-                concat("a store proxy passes on what is no request: ", proxy.parser.error()));
+    throw_error(ErrorCode::kProtocol,
+                "a store proxy passes on what is no request: ", proxy.parser.error());
   }
   if (proxy.missing == 0) {
     throw Error(ErrorCode::kProtocol, "a store proxy passes on a part of a request");

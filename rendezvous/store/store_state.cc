@@ -84,8 +84,8 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request,
       add(from, request);
       break;
     case Opcode::kCheck: {
-      const bool all = std::all_of(request.keys.begin(), request.keys.end(),
-                                   [this](const HashedKey& key) { return exists(key); });
+      const bool all =
+          std::ranges::all_of(request.keys, [this](const HashedKey& key) { return exists(key); });
       reply_byte(from, all ? kReady : kNotReady);
       break;
     }
@@ -547,7 +547,7 @@ void StoreState::end_wait(WaitList::iterator wait) {
   const auto mine = waits_of_.find(wait->connection);
   DDPRUN_CHECK(mine != waits_of_.end());
   std::vector<WaitList::iterator>& waits = mine->second.waits;
-  waits.erase(std::find(waits.begin(), waits.end(), wait));
+  waits.erase(std::ranges::find(waits, wait));
   mine->second.num_keys -= wait->watches.size();
   if (waits.empty()) waits_of_.erase(mine);
   drop_wait(wait);

@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::store {
 namespace {
@@ -52,9 +53,8 @@ class WaitExpired : public Error {
 template <typename Call>
 auto TcpStore::guarded(Call call) {
   if (!connection_) {
-    throw Error(ErrorCode::kConnectionLost,
-                concat("the connection to the store at ", to_string(server_),
-                       " has ended: ", death_, "; make a new one"));
+    throw_error(ErrorCode::kConnectionLost, "the connection to the store at ", to_string(server_),
+                " has ended: ", death_, "; make a new one");
   }
   try {
     return call();
@@ -71,20 +71,25 @@ auto TcpStore::guarded(Call call) {
   }
 }
 
+template <typename Exchange>
+auto TcpStore::call(Exchange exchange) {
+  deadline_ = Deadline::after(options_.timeout);
+  return guarded(exchange);
+}
+
 TcpStore::TcpStore(const Endpoint& server, const TcpStoreOptions& options)
     : server_(server), options_(options) {
-  const Deadline deadline = start_call();
-  connection_ = connect_to(server_, deadline);
+  connection_ = connect_to(server_, deadline_);
   guarded([&] {
     encode_request({.opcode = Opcode::kValidate, .word = kValidateMagic}, &out_);
     const auto own = static_cast<std::uint32_t>(::getpid());
-    if (exchange_ping(own, deadline) == own) return;
-    throw Error(ErrorCode::kProtocol, to_string(server_) + " is not a c10d store server");
+    if (exchange_ping(own) == own) return;
+    throw_error(ErrorCode::kProtocol, to_string(server_), " is not a c10d store server");
   });
 }
 
 void TcpStore::ping() {
-  guarded([&] { exchange_ping(0, start_call()); });
+  call([&] { exchange_ping(0); });
 }
 
 void TcpStore::set(std::string_view key, std::string_view value) {
@@ -92,12 +97,11 @@ void TcpStore::set(std::string_view key, std::string_view value) {
 }
 
 std::string TcpStore::get(std::string_view key) {
-  const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  return guarded([&] {
-    wait_for({raw_key}, deadline);
-    send({.opcode = Opcode::kGet, .key = raw_key}, deadline);
-    return receive_vector(deadline);
+  return call([&] {
+    wait_for({raw_key});
+    send({.opcode = Opcode::kGet, .key = raw_key});
+    return receive_vector();
   });
 }
 
@@ -107,22 +111,19 @@ std::int64_t TcpStore::add(std::string_view key, std::int64_t delta) {
 
 std::string TcpStore::compare_set(std::string_view key, std::string_view expected,
                                   std::string_view desired) {
-  const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  return guarded([&] {
-    send({.opcode = Opcode::kCompareSet, .key = raw_key, .value = desired, .expected = expected},
-         deadline);
-    return receive_vector(deadline);
+  return call([&] {
+    send({.opcode = Opcode::kCompareSet, .key = raw_key, .value = desired, .expected = expected});
+    return receive_vector();
   });
 }
 
 bool TcpStore::check(const std::vector<std::string>& keys) {
-  const Deadline deadline = start_call();
   const std::vector<std::string> raw_keys = raw(keys);
-  return guarded([&] {
-    send({.opcode = Opcode::kCheck, .keys = views(raw_keys)}, deadline);
+  return call([&] {
+    send({.opcode = Opcode::kCheck, .keys = views(raw_keys)});
     char answer;
-    receive(&answer, sizeof answer, deadline);
+    receive(&answer, sizeof answer);
     if (answer != kReady && answer != kNotReady) {
       throw Error(ErrorCode::kProtocol, "unexpected answer to CHECK");
     }
@@ -131,9 +132,8 @@ bool TcpStore::check(const std::vector<std::string>& keys) {
 }
 
 void TcpStore::wait(const std::vector<std::string>& keys) {
-  const Deadline deadline = start_call();
   const std::vector<std::string> raw_keys = raw(keys);
-  guarded([&] { wait_for(views(raw_keys), deadline); });
+  call([&] { wait_for(views(raw_keys)); });
 }
 
 bool TcpStore::delete_key(std::string_view key) {
@@ -143,12 +143,11 @@ bool TcpStore::delete_key(std::string_view key) {
 std::int64_t TcpStore::num_keys() { return ask_integer({.opcode = Opcode::kGetNumKeys}); }
 
 std::vector<std::string> TcpStore::list_keys() {
-  const Deadline deadline = start_call();
-  return guarded([&] {
-    send({.opcode = Opcode::kListKeys}, deadline);
+  return call([&] {
+    send({.opcode = Opcode::kListKeys});
     std::vector<std::string> keys;
-    for (std::int64_t left = receive_integer(deadline); left > 0; --left) {
-      std::string key = receive_vector(deadline);
+    for (std::int64_t left = receive_integer(); left > 0; --left) {
+      std::string key = receive_vector();
       if (key.starts_with(kKeyPrefix)) keys.push_back(key.substr(1));
     }
     return keys;
@@ -160,14 +159,13 @@ void TcpStore::append(std::string_view key, std::string_view value) {
 }
 
 std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& keys) {
-  const Deadline deadline = start_call();
   const std::vector<std::string> raw_keys = raw(keys);
-  return guarded([&] {
-    wait_for(views(raw_keys), deadline);
-    send({.opcode = Opcode::kMultiGet, .keys = views(raw_keys)}, deadline);
+  return call([&] {
+    wait_for(views(raw_keys));
+    send({.opcode = Opcode::kMultiGet, .keys = views(raw_keys)});
     std::vector<std::string> values;
     values.reserve(keys.size());
-    while (values.size() < keys.size()) values.push_back(receive_vector(deadline));
+    while (values.size() < keys.size()) values.push_back(receive_vector());
     return values;
   });
 }
@@ -187,21 +185,19 @@ void TcpStore::queue_push(std::string_view key, std::string_view value) {
 }
 
 std::string TcpStore::queue_pop(std::string_view key) {
-  const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  return guarded([&] {
+  return call([&] {
     // Another consumer may take the element between the two requests; then this one waits again.
     for (;;) {
-      wait_for({raw_key}, deadline);
-      if (std::optional<std::string> value = pop(raw_key, deadline)) return *std::move(value);
+      wait_for({raw_key});
+      if (std::optional<std::string> value = pop(raw_key)) return *std::move(value);
     }
   });
 }
 
 std::optional<std::string> TcpStore::try_queue_pop(std::string_view key) {
-  const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  return guarded([&] { return pop(raw_key, deadline); });
+  return call([&] { return pop(raw_key); });
 }
 
 std::int64_t TcpStore::queue_len(std::string_view key) {
@@ -209,56 +205,54 @@ std::int64_t TcpStore::queue_len(std::string_view key) {
 }
 
 void TcpStore::barrier(std::string_view key, std::int64_t world_size) {
-  const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  guarded([&] {
-    send({.opcode = Opcode::kBarrier, .key = raw_key, .number = world_size}, deadline);
-    receive_stop_waiting(deadline, "barrier", {raw_key});
+  call([&] {
+    send({.opcode = Opcode::kBarrier, .key = raw_key, .number = world_size});
+    receive_stop_waiting("barrier", {raw_key});
   });
 }
 
 // ---- the connection ----
 
-void TcpStore::send(const Request& request, Deadline deadline) {
+void TcpStore::send(const Request& request) {
   encode_request(request, &out_);
-  send_all(connection_.get(), out_.data(), out_.size(), deadline);
+  send_all(connection_.get(), out_.data(), out_.size(), deadline_);
   out_.clear();
   constexpr std::size_t kKeptBytes = 1 << 20;
   if (out_.capacity() > kKeptBytes) out_.shrink_to_fit();
 }
 
 void TcpStore::tell(const Request& request) {
-  guarded([&] { send(request, start_call()); });
+  call([&] { send(request); });
 }
 
 std::int64_t TcpStore::ask_integer(const Request& request) {
-  const Deadline deadline = start_call();
-  return guarded([&] {
-    send(request, deadline);
-    return receive_integer(deadline);
+  return call([&] {
+    send(request);
+    return receive_integer();
   });
 }
 
-std::uint32_t TcpStore::exchange_ping(std::uint32_t word, Deadline deadline) {
-  send({.opcode = Opcode::kPing, .word = word}, deadline);
+std::uint32_t TcpStore::exchange_ping(std::uint32_t word) {
+  send({.opcode = Opcode::kPing, .word = word});
   std::uint32_t nonce;
-  receive(&nonce, sizeof nonce, deadline);
+  receive(&nonce, sizeof nonce);
   return nonce;
 }
 
-void TcpStore::receive(void* data, std::size_t size, Deadline deadline) {
-  receive_all(connection_.get(), data, size, deadline);
+void TcpStore::receive(void* data, std::size_t size) {
+  receive_all(connection_.get(), data, size, deadline_);
 }
 
-std::int64_t TcpStore::receive_integer(Deadline deadline) {
+std::int64_t TcpStore::receive_integer() {
   std::int64_t value;
-  receive(&value, sizeof value, deadline);
+  receive(&value, sizeof value);
   return value;
 }
 
-std::string TcpStore::receive_vector(Deadline deadline) {
+std::string TcpStore::receive_vector() {
   std::uint64_t size;
-  receive(&size, sizeof size, deadline);
+  receive(&size, sizeof size);
   if (size > kMaxReplyBytes) throw Error(ErrorCode::kProtocol, "a reply of absurd length");
   // The buffer grows in pieces, so that an announced length alone takes no memory.
   std::string bytes;
@@ -266,38 +260,39 @@ std::string TcpStore::receive_vector(Deadline deadline) {
     const std::size_t before = bytes.size();
     bytes.resize(before +
                  std::min<std::uint64_t>(size - before, std::max(kReplyPieceBytes, before)));
-    receive(bytes.data() + before, bytes.size() - before, deadline);
+    receive(bytes.data() + before, bytes.size() - before);
   }
   return bytes;
 }
 
-std::optional<std::string> TcpStore::pop(std::string_view raw_key, Deadline deadline) {
-  send({.opcode = Opcode::kQueuePop, .key = raw_key}, deadline);
-  if (receive_integer(deadline) <= 0) return std::nullopt;
-  return receive_vector(deadline);
+std::optional<std::string> TcpStore::pop(std::string_view raw_key) {
+  send({.opcode = Opcode::kQueuePop, .key = raw_key});
+  if (receive_integer() <= 0) return std::nullopt;
+  return receive_vector();
 }
 
-void TcpStore::wait_for(const std::vector<std::string_view>& raw_keys, Deadline deadline) {
-  send({.opcode = Opcode::kWait, .keys = raw_keys}, deadline);
-  receive_stop_waiting(deadline, "waiting for", raw_keys);
+void TcpStore::wait_for(const std::vector<std::string_view>& raw_keys) {
+  send({.opcode = Opcode::kWait, .keys = raw_keys});
+  receive_stop_waiting("waiting for", raw_keys);
 }
 
-void TcpStore::receive_stop_waiting(Deadline deadline, std::string_view what,
+void TcpStore::receive_stop_waiting(std::string_view what,
                                     const std::vector<std::string_view>& keys) {
   char answer = kStopWaiting;
-  if (wait_ready(connection_.get(), POLLIN, deadline)) {
-    receive(&answer, sizeof answer, deadline);
+  if (wait_ready(connection_.get(), POLLIN, deadline_)) {
+    receive(&answer, sizeof answer);
     if (answer != kStopWaiting) throw Error(ErrorCode::kProtocol, "unexpected answer to WAIT");
     return;
   }
-  const Deadline cancel_deadline = Deadline::after(kCancelTimeout);
-  send({.opcode = Opcode::kCancelWait}, cancel_deadline);
+  const Deadline of_call = std::exchange(deadline_, Deadline::after(kCancelTimeout));
+  send({.opcode = Opcode::kCancelWait});
   // The release and the cancellation may have crossed: then the release's byte comes first.
-  receive(&answer, sizeof answer, cancel_deadline);
+  receive(&answer, sizeof answer);
   const bool released = answer == kStopWaiting;
-  if (released) receive(&answer, sizeof answer, cancel_deadline);
+  if (released) receive(&answer, sizeof answer);
   if (answer != kWaitCanceled)
     throw Error(ErrorCode::kProtocol, "unexpected answer to CANCEL_WAIT");
+  deadline_ = of_call;
   if (released) return;
   throw WaitExpired(concat("store at ", to_string(server_), ": ", what, " ", quoted(keys),
                            " timed out after ", options_.timeout.count(), " ms"));

@@ -56,26 +56,28 @@ class TcpStore final : public Store {
   void barrier(std::string_view key, std::int64_t world_size) override;
 
  private:
-  Deadline start_call() const { return Deadline::after(options_.timeout); }
-  void send(const Request& request, Deadline deadline);
+  void send(const Request& request);
   // Send a request without a reply, send one with a number as its reply, do one round trip.
   void tell(const Request& request);
   std::int64_t ask_integer(const Request& request);
-  std::uint32_t exchange_ping(std::uint32_t word, Deadline deadline);
-  void receive(void* data, std::size_t size, Deadline deadline);
-  std::int64_t receive_integer(Deadline deadline);
-  std::string receive_vector(Deadline deadline);
-  void receive_stop_waiting(Deadline deadline, std::string_view what,
-                            const std::vector<std::string_view>& keys);
-  void wait_for(const std::vector<std::string_view>& raw_keys, Deadline deadline);
-  std::optional<std::string> pop(std::string_view raw_key, Deadline deadline);
+  std::uint32_t exchange_ping(std::uint32_t word);
+  void receive(void* data, std::size_t size);
+  std::int64_t receive_integer();
+  std::string receive_vector();
+  void receive_stop_waiting(std::string_view what, const std::vector<std::string_view>& keys);
+  void wait_for(const std::vector<std::string_view>& raw_keys);
+  std::optional<std::string> pop(std::string_view raw_key);
   // Runs one exchange. Any error but an expired wait ends the connection.
   template <typename Call>
   auto guarded(Call call);
+  // Does the same with the time-out of a new call.
+  template <typename Exchange>
+  auto call(Exchange exchange);
 
   const Endpoint server_;
   TcpStoreOptions options_;
   UniqueFd connection_;
+  Deadline deadline_ = Deadline::after(options_.timeout);  // of the present call
   std::string out_;    // The encoded request; kept for its capacity.
   std::string death_;  // Why the connection ended.
 };

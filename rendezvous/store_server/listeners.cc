@@ -44,18 +44,18 @@ void Listeners::add(UniqueFd listener, bool is_for_loopback) {
   throw_system_error("epoll_ctl", error);
 }
 
-int Listeners::accept(std::size_t index, const Take& take) {
-  const Listener& listener = listeners_[index];
+int accept_waiting(int listener, int most,
+                   const std::function<bool(UniqueFd, const SocketAddress&)>& take) {
   int last_error = 0;
   bool has_accepted = false;
-  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+  for (int i = 0; i < most; ++i) {
     SocketAddress peer;
     peer.length = sizeof peer.storage;
-    UniqueFd connection(::accept4(listener.fd.get(), reinterpret_cast<sockaddr*>(&peer.storage),
+    UniqueFd connection(::accept4(listener, reinterpret_cast<sockaddr*>(&peer.storage),
                                   &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection) {
       has_accepted = true;
-      if (is_welcome(listener, connection.get(), peer)) take(std::move(connection), peer);
+      if (!take(std::move(connection), peer)) return 0;
       continue;
     }
     last_error = errno;
@@ -63,6 +63,16 @@ int Listeners::accept(std::size_t index, const Take& take) {
     if (!is_of_one_connection(last_error)) return last_error;
   }
   return has_accepted ? 0 : last_error;
+}
+
+int Listeners::accept(std::size_t index, const Take& take) {
+  const Listener& listener = listeners_[index];
+  return accept_waiting(listener.fd.get(), kAcceptsPerEvent,
+                        [&](UniqueFd connection, const SocketAddress& peer) {
+                          if (is_welcome(listener, connection.get(), peer))
+                            take(std::move(connection), peer);
+                          return true;
+                        });
 }
 
 bool Listeners::is_welcome(const Listener& listener, int connection, const SocketAddress& peer) {

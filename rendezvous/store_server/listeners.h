@@ -19,6 +19,11 @@ namespace ddprun::store {
 // Makes replies leave at once, and a vanished host be noticed in about four minutes.
 void set_socket_options(int fd);
 
+// Accepts connections that wait at a listener, at most `most`, and passes each to `take` until that
+// returns false. Returns 0, or the error because of which no more can be accepted.
+int accept_waiting(int listener, int most,
+                   const std::function<bool(UniqueFd connection, const SocketAddress& peer)>& take);
+
 class Listeners {
  public:
   // `epoll` gets the listeners' events, each with the listener's index as its data. `name` is for

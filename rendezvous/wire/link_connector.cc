@@ -42,7 +42,7 @@ void EndpointTurns::begin(std::size_t first) {
   current_ = first;
   num_failed_ = 0;
   num_turns_ = 0;
-  std::fill(failures_.begin(), failures_.end(), "");
+  std::ranges::fill(failures_, "");
 }
 
 milliseconds EndpointTurns::attempt_limit() const {
@@ -90,7 +90,7 @@ std::string EndpointTurns::names() const {
 
 std::string EndpointTurns::failures() const {
   const auto is_tried = [](const std::string& failure) { return !failure.empty(); };
-  if (std::none_of(failures_.begin(), failures_.end(), is_tried)) {
+  if (std::ranges::none_of(failures_, is_tried)) {
     return "there was no time for an attempt";
   }
   if (is_alone()) return failures_.front();

@@ -140,7 +140,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (has_token) DDPRUN_CHECK(heard.find("\"jobs\"") == heard.npos);
   }
   served.io.poll();
-  if (has_token) DDPRUN_CHECK(served.daemon->jobs_json().find("run_id") == std::string::npos);
+  if (has_token) {
+    DDPRUN_CHECK(served.daemon->status_json().find("\"live\":0,") != std::string::npos);
+  }
   tcp::socket client = served.connect();
   const std::string health = served.say(client, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   DDPRUN_CHECK(health.starts_with("HTTP/1.1 200"));

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,9 +16,10 @@
 #include "common/clock.h"
 #include "common/endpoint.h"
 #include "common/env_names.h"
-#include "common/error.h"
+#include "common/process_facts.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "common/unique_fd.h"
 #include "rendezvous/store/tcp_store.h"
 #include "worker_sdk/core/exchange.h"
@@ -81,7 +81,7 @@ int status_of(const Body& body) noexcept {
 }
 
 void require(bool condition, const char* what) {
-  if (!condition) throw Error(ErrorCode::kInvalidArgument, what);
+  if (!condition) throw_invalid(what);
 }
 
 template <typename T>
@@ -238,8 +238,8 @@ class ForeignStore final : public store::Store {
 
  private:
   [[noreturn]] static void refuse(const char* operation) {
-    throw Error(ErrorCode::kUnsupported,
-                concat(operation, ": a store of the program's own has no such call here"));
+    throw_error(ErrorCode::kUnsupported, operation,
+                ": a store of the program's own has no such call here");
   }
 
   // Returns the reply, or throws the error that the status means.
@@ -265,11 +265,9 @@ std::string variable_of(const char* name) {
 }
 
 std::string own_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat network {};
   ::stat("/proc/self/ns/net", &network);
-  return concat(boot, " ", network.st_ino, " ", variable_of(env::kGroupRank));
+  return concat(boot_id(), " ", network.st_ino, " ", variable_of(env::kGroupRank));
 }
 
 // Returns the address from which MASTER_ADDR is reached. Nothing is sent.
@@ -319,9 +317,8 @@ NodePlace agree_on_nodes(store::Store& store, const std::string& key_prefix, int
       if (store.check({keys[static_cast<std::size_t>(other)]})) continue;
       missing += concat(missing.empty() ? "" : ", ", other);
     }
-    throw Error(ErrorCode::kTimeout,
-                concat("the start of the communicator timed out after ", store.timeout().count(),
-                       " ms: ranks that did not come: ", missing));
+    throw_error(ErrorCode::kTimeout, "the start of the communicator timed out after ",
+                store.timeout().count(), " ms: ranks that did not come: ", missing);
   }
   return place;
 }

@@ -12,9 +12,9 @@
 #include <cstring>
 #include <utility>
 
-#include "common/error.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
+#include "common/throw_error.h"
 #include "common/utf8.h"
 
 namespace ddprun {
@@ -27,14 +27,14 @@ UniqueFd connect_to_path(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
-    throw Error(ErrorCode::kUnavailable, "the path of the agent's socket is too long: " + path);
+    throw_error(ErrorCode::kUnavailable, "the path of the agent's socket is too long: ", path);
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw_system_error("socket", errno);
   // A Unix socket connects at once. EAGAIN: too many workers wait to be accepted.
   if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    throw Error(ErrorCode::kUnavailable, "the agent's socket " + path + ": " + errno_text(errno));
+    throw_error(ErrorCode::kUnavailable, "the agent's socket ", path, ": ", errno_text(errno));
   }
   return fd;
 }
@@ -79,7 +79,7 @@ bool AgentChannel::await_welcome(Deadline deadline) {
     throw;
   }
   if (answer.find(R"("type":"welcome")") == std::string::npos || !page_) {
-    throw Error(ErrorCode::kUnavailable, "the agent refused this worker: " + one_line(answer));
+    throw_error(ErrorCode::kUnavailable, "the agent refused this worker: ", one_line(answer));
   }
   return true;
 }
@@ -127,7 +127,7 @@ std::vector<std::string> AgentChannel::receive_place(Deadline whole_deadline) {
   const std::string line = receive_line(whole_deadline);
   constexpr std::string_view kBegin = R"({"type":"assign","bytes":)";
   if (!line.starts_with(kBegin)) {
-    throw Error(ErrorCode::kUnavailable, "the agent gave no place: " + one_line(line));
+    throw_error(ErrorCode::kUnavailable, "the agent gave no place: ", one_line(line));
   }
   const std::size_t size = std::strtoul(line.c_str() + kBegin.size(), nullptr, 10);
   const Deadline deadline = Deadline::after(kPlaceTimeout);  // the place follows at once

@@ -8,8 +8,8 @@
 #include <map>
 #include <sstream>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {
@@ -22,8 +22,8 @@ constexpr char kVerdictKey[] = "verdict";
 std::string rank_text(int rank) { return concat("rank ", rank); }
 
 std::string field_of(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\t' || c == '\n'; }, ' ');
   return text;
 }
 
@@ -68,9 +68,8 @@ BackendVerdict decode_verdict(const std::string& text) {
   if (kind == "host, some could") return {BackendVerdict::Kind::kHost, why, true};
   if (kind == "nccl") return {BackendVerdict::Kind::kNccl, why};
   if (kind == "refused") return {BackendVerdict::Kind::kRefused, why};
-  throw Error(ErrorCode::kProtocol,
-              concat("the backend verdict in the store is \"", kind,
-                     "\": all ranks must run the same version of the program"));
+  throw_error(ErrorCode::kProtocol, "the backend verdict in the store is \"", kind,
+              "\": all ranks must run the same version of the program");
 }
 
 // Returns why the ranks can't use NCCL, naming the first rank that prevents it; empty: they can.
@@ -128,8 +127,7 @@ std::optional<BackendChoice> parse_backend_choice(std::string_view text) {
 
 BackendVerdict decide_backend(std::vector<DeviceOffer> offers) {
   if (offers.empty()) return {};
-  std::sort(offers.begin(), offers.end(),
-            [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::ranges::sort(offers, [](const auto& a, const auto& b) { return a.rank < b.rank; });
   const DeviceOffer& first = offers.front();
   for (const auto& offer : offers) {
     if (offer.choice == first.choice) continue;
@@ -146,9 +144,8 @@ BackendVerdict decide_backend(std::vector<DeviceOffer> offers) {
             "backend \"nccl\" can't be used: " + problem +
                 "; start at most one rank per GPU, or choose backend \"host\" or \"auto\""};
   }
-  const bool some_have = std::any_of(offers.begin(), offers.end(), [](const DeviceOffer& offer) {
-    return !offer.device_id.empty();
-  });
+  const bool some_have = std::ranges::any_of(
+      offers, [](const DeviceOffer& offer) { return !offer.device_id.empty(); });
   return {BackendVerdict::Kind::kHost, "using the host backend, not NCCL: " + problem, some_have};
 }
 
@@ -164,14 +161,11 @@ BackendVerdict agree_on_backend(store::Store& store, int world_size, const Devic
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
     const std::string missing = who_is_missing(store, world_size);
-    throw Error(ErrorCode::kTimeout,
-                concat("rank ", offer.rank, ": the ranks did not agree on a backend within ",
-                       store.timeout().count(), " ms",
-                       missing.empty() ? "; all ranks came" : "; never came: rank ", missing));
+    throw_error(ErrorCode::kTimeout, "rank ", offer.rank,
+                ": the ranks did not agree on a backend within ", store.timeout().count(), " ms",
+                missing.empty() ? "; all ranks came" : "; never came: rank ", missing);
   }
-  if (verdict.kind == BackendVerdict::Kind::kRefused) {
-    throw Error(ErrorCode::kInvalidArgument, verdict.why);
-  }
+  if (verdict.kind == BackendVerdict::Kind::kRefused) throw_invalid(verdict.why);
   return verdict;
 }
 

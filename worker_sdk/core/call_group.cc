@@ -5,8 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -45,7 +44,7 @@ WorkPtr joined_work(std::vector<WorkPtr> works) {
 }
 
 WorkPtr CallGroup::run(const std::function<void()>& calls, bool async) {
-  if (is_open_) throw Error(ErrorCode::kInvalidArgument, "a group of calls inside another group");
+  if (is_open_) throw_invalid("a group of calls inside another group");
   starts_.clear();
   sends_.clear();
   receives_.clear();
@@ -80,15 +79,13 @@ WorkPtr CallGroup::run(const std::function<void()>& calls, bool async) {
 
 void CallGroup::check_messages_to_self() const {
   if (sends_.size() != receives_.size()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("a group with ", sends_.size(), " sends and ", receives_.size(),
-                       " receives of this rank with itself"));
+    throw_invalid("a group with ", sends_.size(), " sends and ", receives_.size(),
+                  " receives of this rank with itself");
   }
   for (std::size_t i = 0; i < sends_.size(); ++i) {
     if (sends_[i].count == receives_[i].count && sends_[i].dtype == receives_[i].dtype) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("this rank sends itself ", sends_[i].count, " ", to_string(sends_[i].dtype),
-                       " and receives ", receives_[i].count, " ", to_string(receives_[i].dtype)));
+    throw_invalid("this rank sends itself ", sends_[i].count, " ", to_string(sends_[i].dtype),
+                  " and receives ", receives_[i].count, " ", to_string(receives_[i].dtype));
   }
 }
 

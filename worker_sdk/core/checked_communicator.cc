@@ -69,43 +69,19 @@ class CheckedCommunicator final : public Communicator {
   bool captures_graph() const override { return checked_->captures_graph(); }
   void keep(std::shared_ptr<void> memory) override { checked_->keep(std::move(memory)); }
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    compare(CollectiveKind::kAllReduce, buffer, op, -1, options);
-    return checked_->all_reduce(buffer, op, options);
-  }
-  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
-    compare(CollectiveKind::kReduce, buffer, op, root, options);
-    return checked_->reduce(buffer, op, root, options);
-  }
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    compare(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root, options);
-    return checked_->broadcast(buffer, root, options);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    compare(CollectiveKind::kAllGather, input, ReduceOp::kSum, -1, options);
-    return checked_->all_gather(input, output, options);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    compare(CollectiveKind::kReduceScatter, output, op, -1, options);
-    return checked_->reduce_scatter(input, output, op, options);
-  }
-  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
-    return checked_->send(buffer, peer, options);
-  }
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
-    return checked_->recv(buffer, peer, options);
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    if (!call.is_message()) compare(call, options);
+    return checked_->run(call, options);
   }
   WorkPtr group(const std::function<void()>& calls, bool async) override {
     return checked_->group(calls, async);
   }
   void barrier(const CallOptions& options) override {
-    compare(CollectiveKind::kBarrier, {}, ReduceOp::kSum, -1, options);
+    compare({CollectiveKind::kBarrier}, options);
     checked_->barrier(options);
   }
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
-    compare(CollectiveKind::kAllocate,
-            {.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8}, ReduceOp::kSum, -1, {});
+    compare({CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}}, {});
     return checked_->allocate(size_bytes);
   }
   std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
@@ -126,7 +102,7 @@ class CheckedCommunicator final : public Communicator {
   }
 
  private:
-  OperationFacts facts_of(const Call& call) const {
+  OperationFacts unpacked(const Call& call) const {
     OperationFacts facts;
     unpack_facts(call[0], facts);
     facts.count = call[1];
@@ -135,15 +111,8 @@ class CheckedCommunicator final : public Communicator {
     return facts;
   }
 
-  void compare(CollectiveKind kind, const TensorView& buffer, ReduceOp op, int root,
-               const CallOptions& options) {
-    OperationFacts mine{.kind = kind,
-                        .op = static_cast<std::uint8_t>(op),
-                        .dtype = static_cast<std::uint8_t>(buffer.dtype),
-                        .root = root,
-                        .count = buffer.count,
-                        .communicator = number_,
-                        .sequence = ++num_compared_};
+  void compare(const CollectiveCall& made, const CallOptions& options) {
+    const OperationFacts mine = facts_of(made, number_, ++num_compared_);
     Call call{pack_facts(mine), mine.count};
     std::vector<Call> all(static_cast<std::size_t>(size()));
     CallOptions blocking = options;
@@ -165,8 +134,8 @@ class CheckedCommunicator final : public Communicator {
       end_with(mine,
                Error(ErrorCode::kProtocol,
                      concat("ranks made different calls: rank ", other, " called ",
-                            text_of(facts_of(all[other])), " where rank 0 called ",
-                            text_of(facts_of(all[0])),
+                            text_of(unpacked(all[other])), " where rank 0 called ",
+                            text_of(unpacked(all[0])),
                             "; every rank must make the same calls in the same order")),
                begun, group_.prefix());
     }

@@ -7,9 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "common/error.h"
 #include "common/operation_facts.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 
@@ -21,8 +20,7 @@ const char* to_string(ReduceOp op) { return op_name(static_cast<std::uint8_t>(op
 
 WorkPtr Communicator::recv_any(TensorView /*buffer*/, int* /*source*/,
                                const CallOptions& /*options*/) {
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("the ", backend(), " backend can't receive from any rank: name one"));
+  throw_invalid("the ", backend(), " backend can't receive from any rank: name one");
 }
 
 void Communicator::leave_kept_behind() {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/progress_page.h"
 #include "worker_sdk/core/tensor_view.h"
 
 namespace ddprun {
@@ -57,6 +58,24 @@ struct CallOptions {
   // is divided first.
   std::optional<DType> wire{};
   int tag = 0;  // send and recv, only host backend: a receive gets messages of its tag
+};
+
+// One operation, as its caller asks for it. An operation in place has its buffer twice.
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::kNone;
+  TensorView input{}, output{};
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;  // of a message: the peer
+
+  bool is_message() const { return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv; }
+  bool has_parts() const {
+    return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+  }
+  // Return the buffer of one rank's elements, and the one of all ranks' if has_parts().
+  const TensorView& part() const { return kind == CollectiveKind::kReduceScatter ? output : input; }
+  const TensorView& whole() const {
+    return kind == CollectiveKind::kReduceScatter ? input : output;
+  }
 };
 
 struct SplitOptions {
@@ -121,26 +140,41 @@ class Communicator {
   virtual bool captures_graph() const { return false; }
 
   // Afterwards every rank's buffer holds op over all ranks' buffers.
-  virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) {
+    return run({CollectiveKind::kAllReduce, buffer, buffer, op}, options);
+  }
 
   // Afterwards root's buffer holds op over all ranks' buffers; the others' hold nothing of use.
-  virtual WorkPtr reduce(TensorView buffer, ReduceOp op, int root,
-                         const CallOptions& options = {}) = 0;
+  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options = {}) {
+    return run({CollectiveKind::kReduce, buffer, buffer, op, root}, options);
+  }
 
   // Afterwards every rank's buffer holds root's.
-  virtual WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options = {}) = 0;
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options = {}) {
+    return run({CollectiveKind::kBroadcast, buffer, buffer, ReduceOp::kSum, root}, options);
+  }
 
   // output.count = size() * input.count; rank r's input lands at element r * input.count.
-  virtual WorkPtr all_gather(TensorView input, TensorView output,
-                             const CallOptions& options = {}) = 0;
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options = {}) {
+    return run({CollectiveKind::kAllGather, input, output}, options);
+  }
 
   // input.count = size() * output.count; rank r receives elements from r * output.count on.
-  virtual WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                                 const CallOptions& options = {}) = 0;
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options = {}) {
+    return run({CollectiveKind::kReduceScatter, input, output, op}, options);
+  }
 
   // Point to point. For each pair of ranks and tag, the n-th send goes to the n-th receive.
-  virtual WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
-  virtual WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
+  WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) {
+    return run({CollectiveKind::kSend, buffer, buffer, ReduceOp::kSum, peer}, options);
+  }
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) {
+    return run({CollectiveKind::kRecv, buffer, buffer, ReduceOp::kSum, peer}, options);
+  }
+
+  // Does what one of the calls above asks for.
+  virtual WorkPtr run(const CollectiveCall& call, const CallOptions& options) = 0;
 
   // Host backend only, not in a group: receives the next message of this tag from any rank.
   // `*source` is the sender once the operation has ended; it must live as long as the buffer.

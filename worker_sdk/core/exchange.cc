@@ -3,8 +3,7 @@
 
 #include <cstddef>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -13,8 +12,8 @@ namespace {
 std::vector<TensorView> parts_of(const TensorView& whole, int num_parts, const char* name) {
   const auto count = static_cast<std::size_t>(num_parts);
   if (whole.count % count != 0) {
-    throw Error(ErrorCode::kInvalidArgument, concat(name, " has ", whole.count, " elements, which ",
-                                                    num_parts, " ranks can't share equally"));
+    throw_invalid(name, " has ", whole.count, " elements, which ", num_parts,
+                  " ranks can't share equally");
   }
   std::vector<TensorView> parts(count, whole);
   for (std::size_t i = 0; i < count; ++i) {
@@ -28,8 +27,7 @@ std::vector<TensorView> parts_of(const TensorView& whole, int num_parts, const c
 
 void check_root(const Communicator& communicator, int root) {
   if (root >= 0 && root < communicator.size()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("root is rank ", root, ", but the ranks are 0 … ", communicator.size() - 1));
+  throw_invalid("root is rank ", root, ", but the ranks are 0 … ", communicator.size() - 1);
 }
 
 void check_part(const TensorView& whole, const TensorView& part, int num_parts) {
@@ -37,9 +35,8 @@ void check_part(const TensorView& whole, const TensorView& part, int num_parts) 
       whole.dtype == part.dtype) {
     return;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("the root's ", whole.count, " ", to_string(whole.dtype), " are not ",
-                     num_parts, " parts of ", part.count, " ", to_string(part.dtype)));
+  throw_invalid("the root's ", whole.count, " ", to_string(whole.dtype), " are not ", num_parts,
+                " parts of ", part.count, " ", to_string(part.dtype));
 }
 
 void send_if_any(Communicator& communicator, const TensorView& part, int peer,
@@ -80,9 +77,8 @@ WorkPtr all_to_all(Communicator& communicator, const std::vector<TensorView>& in
                    const std::vector<TensorView>& outputs, const CallOptions& options) {
   const auto size = static_cast<std::size_t>(communicator.size());
   if (inputs.size() != size || outputs.size() != size) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("all_to_all of ", inputs.size(), " inputs and ", outputs.size(),
-                       " outputs among ", size, " ranks"));
+    throw_invalid("all_to_all of ", inputs.size(), " inputs and ", outputs.size(),
+                  " outputs among ", size, " ranks");
   }
   return communicator.group(
       [&] {
@@ -97,9 +93,8 @@ WorkPtr all_to_all(Communicator& communicator, const std::vector<TensorView>& in
 WorkPtr all_to_all(Communicator& communicator, const TensorView& input, const TensorView& output,
                    const CallOptions& options) {
   if (input.count != output.count || input.dtype != output.dtype) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("all_to_all of ", input.count, " ", to_string(input.dtype), " into ",
-                       output.count, " ", to_string(output.dtype)));
+    throw_invalid("all_to_all of ", input.count, " ", to_string(input.dtype), " into ",
+                  output.count, " ", to_string(output.dtype));
   }
   return all_to_all(communicator, parts_of(input, communicator.size(), "input"),
                     parts_of(output, communicator.size(), "output"), options);

@@ -45,8 +45,6 @@ class FlightRecorder {
   // `slots` has kOperationSlots slots, which are written while this object lives; null: none.
   // `capacity` 0: nothing is recorded, and no slot written.
   FlightRecorder(std::size_t capacity, OperationSlot* slots);
-  FlightRecorder(const FlightRecorder&) = delete;
-  FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   std::size_t capacity() const { return ring_.size(); }
 

@@ -8,8 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 
@@ -21,8 +20,8 @@ std::byte* map_large_memory(std::size_t size_bytes) {
   void* const found =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) {
-    throw Error(ErrorCode::kResourceExhausted,
-                concat("no memory for ", size_bytes, " bytes: ", errno_text(errno)));
+    throw_error(ErrorCode::kResourceExhausted, "no memory for ", size_bytes,
+                " bytes: ", errno_text(errno));
   }
   auto* const first = static_cast<std::byte*>(found);
   if (!is_huge) return first;

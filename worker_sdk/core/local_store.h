@@ -17,8 +17,6 @@ class LocalStore {
   LocalStore();
   // Closes every connection.
   ~LocalStore();
-  LocalStore(const LocalStore&) = delete;
-  LocalStore& operator=(const LocalStore&) = delete;
 
   // Returns the address for MASTER_ADDR and MASTER_PORT, and for store::TcpStore.
   const Endpoint& endpoint() const { return endpoint_; }

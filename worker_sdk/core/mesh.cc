@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
-#include "common/error.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -16,12 +16,12 @@ namespace {
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, concat("layout '", text, "': ", why));
+  throw_invalid("layout '", text, "': ", why);
 }
 
 // Parses "tp2".
 MeshAxis parse_axis(std::string_view text, std::string_view part) {
-  const auto digits = std::find_if_not(part.begin(), part.end(), is_letter);
+  const auto digits = std::ranges::find_if_not(part, is_letter);
   const std::string name(part.begin(), digits);
   const auto size = parsed_number<int>({digits, part.end()});
   if (name.empty() || !size || *size < 1) {
@@ -33,19 +33,17 @@ MeshAxis parse_axis(std::string_view text, std::string_view part) {
 }  // namespace
 
 MeshLayout::MeshLayout(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
-  if (axes_.empty()) throw Error(ErrorCode::kInvalidArgument, "a mesh needs an axis");
+  if (axes_.empty()) throw_invalid("a mesh needs an axis");
   for (auto axis = axes_.begin(); axis != axes_.end(); ++axis) {
     const auto same_name = [&](const MeshAxis& other) { return other.name == axis->name; };
-    if (axis->name.empty() || !std::all_of(axis->name.begin(), axis->name.end(), is_letter)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("'", axis->name, "' can't name an axis of a mesh: letters only"));
+    if (axis->name.empty() || !std::ranges::all_of(axis->name, is_letter)) {
+      throw_invalid("'", axis->name, "' can't name an axis of a mesh: letters only");
     }
     if (std::any_of(axes_.begin(), axis, same_name)) {
-      throw Error(ErrorCode::kInvalidArgument, concat("axis ", axis->name, " is there twice"));
+      throw_invalid("axis ", axis->name, " is there twice");
     }
     if (axis->size < 1 || axis->size > std::numeric_limits<int>::max() / size_) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("axis ", axis->name, " can't have ", axis->size, " ranks"));
+      throw_invalid("axis ", axis->name, " can't have ", axis->size, " ranks");
     }
     size_ *= axis->size;
   }
@@ -55,19 +53,17 @@ MeshLayout MeshLayout::parse(std::string_view text, const std::vector<std::strin
   std::vector<MeshAxis> axes;
   for (const std::string& name : names) axes.push_back({name, 1});
   std::vector<std::string> seen;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('x', begin), text.size());
-    const MeshAxis axis = parse_axis(text, text.substr(begin, end - begin));
-    const auto place = std::find(names.begin(), names.end(), axis.name);
+  for (const std::string_view part : parts_between(text, 'x')) {
+    const MeshAxis axis = parse_axis(text, part);
+    const auto place = std::ranges::find(names, axis.name);
     if (place == names.end()) {
       refuse(text, concat("no axis ", axis.name, "; there are ", listed(names)));
     }
-    if (std::find(seen.begin(), seen.end(), axis.name) != seen.end()) {
+    if (std::ranges::find(seen, axis.name) != seen.end()) {
       refuse(text, concat("axis ", axis.name, " is there twice"));
     }
     seen.push_back(axis.name);
     axes[static_cast<std::size_t>(place - names.begin())].size = axis.size;
-    begin = end + 1;
   }
   return MeshLayout(std::move(axes));
 }
@@ -76,7 +72,7 @@ std::size_t MeshLayout::index_of(std::string_view axis) const {
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (axes_[i].name == axis) return i;
   }
-  throw Error(ErrorCode::kInvalidArgument, concat("no axis ", axis, " in ", text()));
+  throw_invalid("no axis ", axis, " in ", text());
 }
 
 int MeshLayout::stride_of(std::size_t index) const {
@@ -87,7 +83,7 @@ int MeshLayout::stride_of(std::size_t index) const {
 
 void MeshLayout::check_rank(int rank) const {
   if (rank >= 0 && rank < size_) return;
-  throw Error(ErrorCode::kInvalidArgument, concat("no rank ", rank, " in ", text()));
+  throw_invalid("no rank ", rank, " in ", text());
 }
 
 int MeshLayout::coordinate(int rank, std::string_view axis) const {
@@ -125,16 +121,15 @@ std::string MeshLayout::text() const {
 
 Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(world), layout_(std::move(layout)) {
   if (layout_.size() == world_.size()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("a mesh of ", layout_.text(), " is ", layout_.size(), " ranks, there are ",
-                     world_.size()));
+  throw_invalid("a mesh of ", layout_.text(), " is ", layout_.size(), " ranks, there are ",
+                world_.size());
 }
 
 Communicator& Mesh::along_axes(const std::vector<std::string>& axes) {
   const std::vector<int> ranks = layout_.group_of(world_.rank(), axes);
   if (static_cast<int>(ranks.size()) == world_.size()) return world_;
   std::vector<std::string> names = axes;  // sorted: any order gives the same group
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const std::string name = listed(names, "+");
   std::unique_ptr<Communicator>& group = groups_[name];
   if (!group) group = world_.split(ranks, {.name = name});

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <span>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -19,24 +20,21 @@ struct DoneWork final : Work {
 };
 
 std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMostShown); ++i) {
-    text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
-  }
-  return text + (ranks.size() > kMostShown ? ", …" : "");
+  const auto shown = std::span(ranks).first(std::min(ranks.size(), kMostShown));
+  return concat(listed(shown), ranks.size() > kMostShown ? ", …" : "");
 }
 
 std::string problem_of(int rank, int size, const std::vector<int>& ranks, const std::string& name) {
   if (name.empty()) return "a group of ranks needs a name";
   std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
+  const auto twice = std::ranges::adjacent_find(sorted);
   if (twice != sorted.end()) return concat("rank ", *twice, " is twice in it");
   if (!sorted.empty() && sorted.front() < 0) return concat("no rank ", sorted.front());
   if (!sorted.empty() && sorted.back() >= size) {
     return concat("no rank ", sorted.back(), " among ", size);
   }
-  if (!std::binary_search(sorted.begin(), sorted.end(), rank)) {
+  if (!std::ranges::binary_search(sorted, rank)) {
     return concat("rank ", rank, ", which asks for it, is not in it");
   }
   return "";
@@ -46,13 +44,18 @@ std::string problem_of(int rank, int size, const std::vector<int>& ranks, const 
 
 std::string RankGroup::prefix() const {
   if (ranks.empty()) return "";
-  std::vector<int> own(ranks.size());
-  std::iota(own.begin(), own.end(), 0);
+  const std::vector<int> own = all_ranks(static_cast<int>(ranks.size()));
   return concat("group ", name, " (its ranks ", list(own), " are the job's ", list(ranks), "): ");
 }
 
 std::string RankGroup::key(const std::string& parent_prefix, int count) const {
   return concat(split_key(parent_prefix, name, count), ranks.front(), "/");
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 std::string split_key(const std::string& parent_prefix, const std::string& name, int count) {
@@ -63,15 +66,14 @@ RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vec
                      const SplitOptions& options, int* place) {
   const std::string problem = problem_of(rank, size, ranks, options.name);
   if (!problem.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("group ", options.name, " of ranks ", list(ranks), ": ", problem));
+    throw_invalid("group ", options.name, " of ranks ", list(ranks), ": ", problem);
   }
   RankGroup group{.name = options.name, .ranks = {}};
   for (const int each : ranks) {
     group.ranks.push_back(parent.ranks.empty() ? each
                                                : parent.ranks[static_cast<std::size_t>(each)]);
   }
-  *place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  *place = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
   return group;
 }
 
@@ -98,6 +100,17 @@ std::string parts_problem(const TensorView& part, const TensorView& whole, int r
     return "the buffers overlap, and not at this rank's own part";
   }
   return {};
+}
+
+OperationFacts facts_of(const CollectiveCall& call, std::uint32_t communicator,
+                        std::uint64_t sequence) {
+  return {.kind = call.kind,
+          .op = static_cast<std::uint8_t>(call.op),
+          .dtype = static_cast<std::uint8_t>(call.part().dtype),
+          .root = has_root(call.kind) || call.is_message() ? call.root : -1,
+          .count = call.part().count,
+          .communicator = communicator,
+          .sequence = sequence};
 }
 
 WorkPtr completed_work() {

@@ -3,9 +3,11 @@
 // rules for buffers of all_gather and reduce_scatter. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "common/operation_facts.h"
 #include "worker_sdk/core/communicator.h"
 
 namespace ddprun {
@@ -21,6 +23,9 @@ struct RankGroup {
   // Returns the prefix of its keys: split_key(), and its first rank.
   std::string key(const std::string& parent_prefix, int count) const;
 };
+
+// Returns 0 … size − 1.
+std::vector<int> all_ranks(int size);
 
 // Returns the prefix of a split's keys, new for each split of that name; `count` were made before.
 // It is the same on all ranks of the communicator that is split.
@@ -40,6 +45,10 @@ std::string parts_problem(const TensorView& part, const TensorView& whole, int r
 
 // Returns what is wrong with this reduction. Empty: nothing.
 std::string reduction_problem(DType dtype, ReduceOp op);
+
+// Returns the call as it is recorded, as operation `sequence` of communicator `communicator`.
+OperationFacts facts_of(const CollectiveCall& call, std::uint32_t communicator,
+                        std::uint64_t sequence);
 
 WorkPtr completed_work();
 

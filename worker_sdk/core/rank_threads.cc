@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "common/env_names.h"
-#include "common/error.h"
 #include "common/quiet_thread.h"
 #include "common/random_id.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "rendezvous/store/tcp_store.h"
 #include "worker_sdk/core/local_store.h"
 
@@ -80,14 +79,10 @@ void run_thread(WorkerEnv env,
 void run_rank_threads(int num_ranks,
                       const std::function<void(Session& session, Communicator& communicator)>& body,
                       const RankThreadOptions& options) {
-  if (num_ranks < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(num_ranks, " ranks as threads: give 1 or more"));
-  }
+  if (num_ranks < 1) throw_invalid(num_ranks, " ranks as threads: give 1 or more");
   if (const char* rank = std::getenv(env::kRank)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("ranks as threads: this process is rank ", rank,
-                       " of a job already (RANK is set): start the program without a launcher"));
+    throw_invalid("ranks as threads: this process is rank ", rank,
+                  " of a job already (RANK is set): start the program without a launcher");
   }
   const LocalStore store;
   const std::string run_id = random_id();

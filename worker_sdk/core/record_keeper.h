@@ -39,8 +39,6 @@ class RecordKeeper {
   // asked for, then a failure's, 4 s in all. It waits 2 s more for each further communicator
   // that failed meanwhile.
   ~RecordKeeper();
-  RecordKeeper(const RecordKeeper&) = delete;
-  RecordKeeper& operator=(const RecordKeeper&) = delete;
 
   // Reports failures to the agent from now on; a thread waits for the agent's requests. Call it
   // once. If that thread can't be started, there is a warning, and the agent can't ask.

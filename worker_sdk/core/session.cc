@@ -73,8 +73,6 @@ class AgentContact {
   }
 
   ~AgentContact() { progress_.on_begin(nullptr); }
-  AgentContact(const AgentContact&) = delete;
-  AgentContact& operator=(const AgentContact&) = delete;
 
   // Returns null if there is no agent, or none that answered.
   AgentChannel* channel() { return agent_.get(); }

@@ -93,8 +93,6 @@ class Session {
   // may be NCCL's.
   Session(WorkerEnv env, StoreFactory connect, NcclLoader loader = load_nccl_libraries);
   ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   const WorkerEnv& env() const { return env_; }
   int rank() const { return env_.rank; }

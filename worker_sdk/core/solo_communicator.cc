@@ -9,8 +9,8 @@
 #include <cstring>
 #include <string>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/core/rank_group.h"
@@ -39,35 +39,18 @@ class SoloCommunicator : public Communicator {
   int size() const override { return 1; }
   std::string_view backend() const override { return "host"; }
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions&) override {
-    check(reduction_problem(buffer.dtype, op));
-    return done();
+  WorkPtr run(const CollectiveCall& call, const CallOptions&) override {
+    if (call.is_message()) {
+      if (call.root != 0 || !group_.is_open()) return no_such_rank(call.root);
+      const bool sends = call.kind == CollectiveKind::kSend;
+      sends ? group_.add_send_to_self(call.input) : group_.add_receive_from_self(call.input);
+      return done();
+    }
+    if (has_op(call.kind)) check(reduction_problem(call.input.dtype, call.op));
+    if (call.has_parts()) return copy(call.input, call.output);
+    return call.root == 0 ? done() : no_such_rank(call.root);
   }
-  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions&) override {
-    check(reduction_problem(buffer.dtype, op));
-    return root == 0 ? done() : no_such_rank(root);
-  }
-  WorkPtr broadcast(TensorView, int root, const CallOptions&) override {
-    return root == 0 ? done() : no_such_rank(root);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions&) override {
-    return copy(input, output);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions&) override {
-    check(reduction_problem(input.dtype, op));
-    return copy(input, output);
-  }
-  WorkPtr send(TensorView buffer, int peer, const CallOptions&) override {
-    if (peer != 0 || !group_.is_open()) return no_such_rank(peer);
-    group_.add_send_to_self(buffer);
-    return done();
-  }
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions&) override {
-    if (peer != 0 || !group_.is_open()) return no_such_rank(peer);
-    group_.add_receive_from_self(buffer);
-    return done();
-  }
+
   WorkPtr group(const std::function<void()>& calls, bool async) override {
     return group_.run(calls, async);
   }
@@ -108,15 +91,14 @@ class SoloCommunicator : public Communicator {
     return done();
   }
   static void check(const std::string& problem) {
-    if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, problem);
+    if (!problem.empty()) throw_invalid(problem);
   }
   void refuse_in_group(const char* call) const {
     if (group_.is_open()) check(concat(call, " can't be part of a group"));
   }
   static WorkPtr no_such_rank(int rank) {
-    throw Error(ErrorCode::kInvalidArgument,
-                rank == 0 ? "a worker can send to itself in a group only"
-                          : concat("no rank ", rank, " in a job of one worker"));
+    throw_invalid(rank == 0 ? "a worker can send to itself in a group only"
+                            : concat("no rank ", rank, " in a job of one worker"));
   }
 
   CallGroup group_;

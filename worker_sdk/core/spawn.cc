@@ -22,11 +22,11 @@
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/environment.h"
-#include "common/error.h"
 #include "common/fd_text.h"
 #include "common/random_id.h"
 #include "common/signal_names.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/local_store.h"
 
@@ -81,8 +81,6 @@ class ParentSignals {
     ::sigaction(SIGCHLD, &child_, nullptr);
     pipe_of_handler = -1;
   }
-  ParentSignals(const ParentSignals&) = delete;
-  ParentSignals& operator=(const ParentSignals&) = delete;
 
   // Readable when there is a signal to take().
   int fd() const { return pipe_.read_end.get(); }
@@ -226,9 +224,8 @@ std::optional<SpawnMarker> find_spawn_marker() {
   const int num_read =
       std::sscanf(text, "%d %d %d%c", &marker.call, &marker.rank, &marker.report_fd, &more);
   if (num_read == 3 && ::fcntl(marker.report_fd, F_GETFD) >= 0) return marker;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("spawn: ", env::kSpawn, "=\"", text,
-                     "\" is not from a parent of this process: unset it"));
+  throw_invalid("spawn: ", env::kSpawn, "=\"", text,
+                "\" is not from a parent of this process: unset it");
 }
 
 [[noreturn]] void run_rank(const std::function<void(int)>& function, const SpawnMarker& marker) {
@@ -278,21 +275,19 @@ Environment environment_of(int rank, int num_ranks, const Endpoint& master,
 
 void check_call(const std::function<void(int)>& function, int num_ranks,
                 const SpawnOptions& options) {
-  const auto refuse = [](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, "spawn: " + why);
-  };
+  const auto refuse = [](const auto&... why) { throw_invalid("spawn: ", why...); };
   if (const char* rank = std::getenv(env::kRank)) {
-    refuse(concat("this process is rank ", rank,
-                  " of a job already (RANK is set): start the program without ddprun or torchrun, "
-                  "and call spawn() outside of its ranks"));
+    refuse("this process is rank ", rank,
+           " of a job already (RANK is set): start the program without ddprun or torchrun, "
+           "and call spawn() outside of its ranks");
   }
   if (!function) refuse("there is no function to run");
   if (num_ranks < 1 || num_ranks > kMaxSpawned) {
-    refuse(concat(num_ranks, " ranks: give 1 to ", kMaxSpawned));
+    refuse(num_ranks, " ranks: give 1 to ", kMaxSpawned);
   }
   for (const std::string_view name : env::kOfWorkers) {
     if (options.environment.contains(std::string(name))) {
-      refuse(concat("options.environment has ", name, ", which each rank gets by itself"));
+      refuse("options.environment has ", name, ", which each rank gets by itself");
     }
   }
 }
@@ -327,8 +322,8 @@ class Gang {
 
  private:
   std::size_t num_running() const {
-    return static_cast<std::size_t>(std::count_if(
-        ranks_.begin(), ranks_.end(), [](const RankProcess& rank) { return rank.is_running(); }));
+    return static_cast<std::size_t>(
+        std::ranges::count_if(ranks_, [](const RankProcess& rank) { return rank.is_running(); }));
   }
 
   static bool is_ended(const RankProcess& rank) {
@@ -401,8 +396,8 @@ void run_parent(int call, int num_ranks, const SpawnOptions& options) {
   }
   if (signal_number != 0) {
     ::raise(signal_number);
-    throw Error(ErrorCode::kAborted,
-                concat("spawn: ", signal_name(signal_number), " came: the ranks were ended"));
+    throw_error(ErrorCode::kAborted, "spawn: ", signal_name(signal_number),
+                " came: the ranks were ended");
   }
   if (!failure) return;
   const auto& [rank, end] = *failure;
@@ -421,8 +416,7 @@ void spawn(const std::function<void(int rank)>& function, int num_ranks,
   }
   check_call(function, num_ranks, options);
   if (is_under_way.exchange(true)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "spawn: another call is under way in this process: one at a time");
+    throw_invalid("spawn: another call is under way in this process: one at a time");
   }
   struct Guard {
     ~Guard() { is_under_way = false; }

@@ -23,25 +23,11 @@ enum class DType : std::uint8_t {
 
 inline constexpr std::size_t kNumDTypes = 11;
 
+// Returns 0 for an unknown type.
 constexpr std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-    case DType::kInt64:
-      return 8;
-    case DType::kFloat32:
-    case DType::kInt32:
-      return 4;
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      return 2;
-    case DType::kInt8:
-    case DType::kUInt8:
-    case DType::kBool:
-    case DType::kFloat8E4M3:
-    case DType::kFloat8E5M2:
-      return 1;
-  }
-  return 0;
+  constexpr std::size_t kSizes[kNumDTypes] = {4, 8, 2, 2, 1, 1, 4, 8, 1, 1, 1};  // as above
+  const auto number = static_cast<std::size_t>(dtype);
+  return number < kNumDTypes ? kSizes[number] : 0;
 }
 
 const char* to_string(DType dtype);

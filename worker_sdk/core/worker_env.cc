@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "common/env_names.h"
-#include "common/error.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {
@@ -17,6 +17,8 @@ namespace {
 
 class Reader {
  public:
+  static constexpr int kNone = -1;
+
   explicit Reader(const EnvLookup& lookup) : lookup_(lookup) {}
 
   std::optional<std::string> text(const char* name) {
@@ -31,49 +33,45 @@ class Reader {
     return value.value_or("");
   }
 
-  // Returns a decimal in [low, high]. `fallback` is the value of an unset variable; nullopt: it
-  // must be set. Returns nullopt after a problem, which is noted.
-  std::optional<int> number(const char* name, int low, int high, std::optional<int> fallback) {
+  // Returns a decimal in [low, high]. `fallback` is the value of an unset variable; kNone: it must
+  // be set. Returns kNone after a problem, which is noted.
+  int number(const char* name, int low, int high, int fallback = kNone) {
     const auto value = text(name);
     if (!value || value->empty()) {
-      if (!fallback) missing_.push_back(name);
+      if (fallback == kNone) missing_.push_back(name);
       return fallback;
     }
-    if (const auto parsed = number_within(*value, low, high)) return parsed;
+    if (const auto parsed = number_within(*value, low, high)) return *parsed;
     problem(name, "=\"", *value, "\" is not a number from ", low, " to ", high);
-    return std::nullopt;
+    return kNone;
   }
 
   // Notes a problem if one of the words is none of `known`.
   void require_known(const char* name, const std::vector<std::string>& words,
                      const std::vector<std::string>& known) {
     for (const std::string& each : words) {
-      if (std::find(known.begin(), known.end(), each) != known.end()) continue;
+      if (std::ranges::find(known, each) != known.end()) continue;
       problem(name, "=\"", *text(name), "\": \"", each, "\" is none of ", listed(known));
     }
   }
 
   // Notes a contradiction between two variables that were both read without a problem.
-  void require_below(const char* name, std::optional<int> value, const char* bound_name,
-                     std::optional<int> bound) {
-    if (!value || !bound || *value < *bound) return;
-    problem(name, "=", *value, " must be below ", bound_name, "=", *bound);
+  void require_below(const char* name, int value, const char* bound_name, int bound) {
+    if (value == kNone || bound == kNone || value < bound) return;
+    problem(name, "=", value, " must be below ", bound_name, "=", bound);
   }
-
-  void require_at_most(const char* name, std::optional<int> value, const char* bound_name,
-                       std::optional<int> bound) {
-    if (!value || !bound || *value <= *bound) return;
-    problem(name, "=", *value, " is more than ", bound_name, "=", *bound);
+  void require_at_most(const char* name, int value, const char* bound_name, int bound) {
+    if (value == kNone || bound == kNone || value <= bound) return;
+    problem(name, "=", value, " is more than ", bound_name, "=", bound);
   }
 
   void throw_if_any() const {
     if (missing_.empty() && problems_.empty()) return;
     std::vector<std::string> all = problems_;
     if (!missing_.empty()) all.insert(all.begin(), "not set: " + listed(missing_));
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the worker's environment is not usable: ", listed(all, "; "),
-                       ". Start the program with ddprun or torchrun, e.g. "
-                       "\"ddprun --standalone --nproc-per-node=2 PROGRAM\""));
+    throw_invalid("the worker's environment is not usable: ", listed(all, "; "),
+                  ". Start the program with ddprun or torchrun, e.g. "
+                  "\"ddprun --standalone --nproc-per-node=2 PROGRAM\"");
   }
 
  private:
@@ -103,47 +101,38 @@ std::vector<std::string> debug_words(const EnvLookup& lookup) {
 
 WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   Reader reader(lookup);
-  const auto rank = reader.number(env::kRank, 0, kMaxRanks, std::nullopt);
-  const auto device = reader.number(env::kLocalRank, 0, kMaxRanks, std::nullopt);
-  const auto local_rank = reader.text(env::kTrueLocalRank)
-                              ? reader.number(env::kTrueLocalRank, 0, kMaxRanks, std::nullopt)
-                              : device;
-  const auto world = reader.number(env::kWorldSize, 1, kMaxRanks, std::nullopt);
-  const auto local_world = reader.number(env::kLocalWorldSize, 1, kMaxRanks, std::nullopt);
-  const auto node_rank = reader.number(env::kGroupRank, 0, kMaxRanks, std::nullopt);
-  const auto num_nodes = reader.number(env::kGroupWorldSize, 1, kMaxRanks, std::nullopt);
-  const auto restarts = reader.number(env::kRestartCount, 0, 1 << 30, 0);
-  const auto round = reader.number(env::kRound, 1, 1 << 30, restarts.value_or(0) + 1);
-  const auto recorded = reader.number(env::kFlightRecorderSize, 0, kMaxRecorded, 2'000);
+  WorkerEnv result;
+  result.rank = reader.number(env::kRank, 0, kMaxRanks);
+  const int device = reader.number(env::kLocalRank, 0, kMaxRanks);
+  result.local_rank =
+      reader.text(env::kTrueLocalRank) ? reader.number(env::kTrueLocalRank, 0, kMaxRanks) : device;
+  result.world_size = reader.number(env::kWorldSize, 1, kMaxRanks);
+  result.local_world_size = reader.number(env::kLocalWorldSize, 1, kMaxRanks);
+  result.node_rank = reader.number(env::kGroupRank, 0, kMaxRanks);
+  result.num_nodes = reader.number(env::kGroupWorldSize, 1, kMaxRanks);
+  result.restart_count = reader.number(env::kRestartCount, 0, 1 << 30, 0);
+  const int usual_round = std::max(result.restart_count, 0) + 1;
+  result.round = reader.number(env::kRound, 1, 1 << 30, usual_round);
+  result.num_recorded = reader.number(env::kFlightRecorderSize, 0, kMaxRecorded, 2'000);
   const std::vector<std::string> debug = debug_words(lookup);
   reader.require_known(env::kDebug, debug, {"collectives", "nan", "times"});
-  const auto port = reader.number(env::kMasterPort, 1, 65535, std::nullopt);
-
-  WorkerEnv result;
+  result.master.port = static_cast<std::uint16_t>(reader.number(env::kMasterPort, 1, 65535));
   result.master.host = reader.required_text(env::kMasterAddr);
-  reader.require_below(env::kRank, rank, env::kWorldSize, world);
-  reader.require_below(env::kLocalRank, device, env::kLocalWorldSize, local_world);
-  reader.require_below(env::kGroupRank, node_rank, env::kGroupWorldSize, num_nodes);
-  reader.require_at_most(env::kLocalWorldSize, local_world, env::kWorldSize, world);
-  reader.require_at_most(env::kGroupWorldSize, num_nodes, env::kWorldSize, world);
+  reader.require_below(env::kRank, result.rank, env::kWorldSize, result.world_size);
+  reader.require_below(env::kLocalRank, device, env::kLocalWorldSize, result.local_world_size);
+  reader.require_below(env::kGroupRank, result.node_rank, env::kGroupWorldSize, result.num_nodes);
+  reader.require_at_most(env::kLocalWorldSize, result.local_world_size, env::kWorldSize,
+                         result.world_size);
+  reader.require_at_most(env::kGroupWorldSize, result.num_nodes, env::kWorldSize,
+                         result.world_size);
   reader.throw_if_any();
 
-  result.rank = *rank;
-  result.local_rank = *local_rank;
-  result.device = nccl::test_gpu(lookup(env::kTestGpu)).shared ? 0 : *device;
-  result.world_size = *world;
-  result.local_world_size = *local_world;
-  result.node_rank = *node_rank;
-  result.num_nodes = *num_nodes;
-  result.restart_count = *restarts;
-  result.round = *round;
-  result.master.port = static_cast<std::uint16_t>(*port);
+  result.device = nccl::test_gpu(lookup(env::kTestGpu)).shared ? 0 : device;
   result.node_addr = reader.text(env::kNodeAddr).value_or("");
   result.agent_socket = reader.text(env::kAgentSocket).value_or("");
   result.error_file = reader.text(env::kErrorFile).value_or("");
-  result.num_recorded = *recorded;
-  result.debug_collectives = std::find(debug.begin(), debug.end(), "collectives") != debug.end();
-  result.debug_times = std::find(debug.begin(), debug.end(), "times") != debug.end();
+  result.debug_collectives = std::ranges::find(debug, "collectives") != debug.end();
+  result.debug_times = std::ranges::find(debug, "times") != debug.end();
   result.recovers_in_place = reader.text(env::kRecovery) == "inplace";
   result.recorder_dir = reader.text(env::kFlightRecorderDir).value_or("");
   result.run_id = reader.text(env::kRunId).value_or("none");

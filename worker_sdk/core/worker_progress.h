@@ -46,8 +46,6 @@ class WorkerProgress {
   // it. Throws as the constructor does, and then keeps the old page.
   void move_to(const UniqueFd& memory);
   ~WorkerProgress();
-  WorkerProgress(const WorkerProgress&) = delete;
-  WorkerProgress& operator=(const WorkerProgress&) = delete;
 
   // Says that step `step` ≥ 1 of the job, counted over restarts, begins; the one before it is done.
   // The phase becomes train.

@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,9 +15,9 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/error.h"
 #include "common/quiet_thread.h"
-#include "common/text.h"
+#include "common/throw_error.h"
+#include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/ddp/parameter_shard.h"
 
 namespace ddprun {
@@ -83,13 +82,11 @@ class SharedWire {
 
 std::unique_ptr<Communicator> split_off(Communicator& communicator, const char* name) {
   if (communicator.backend() != "host") {
-    throw Error(ErrorCode::kUnsupported,
-                concat("asynchronous parameters travel over the host backend, not over ",
-                       communicator.backend()));
+    throw_error(ErrorCode::kUnsupported,
+                "asynchronous parameters travel over the host backend, not over ",
+                communicator.backend());
   }
-  std::vector<int> all(static_cast<std::size_t>(communicator.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return communicator.split(all, {.name = name});
+  return communicator.split(all_ranks(communicator.size()), {.name = name});
 }
 
 // Replaces milliseconds::max() ("never") by a time that can be added to a clock's time.
@@ -136,7 +133,7 @@ class AsyncParameters::Impl {
   }
 
   void begin(std::span<const float> values) {
-    if (shard_) throw Error(ErrorCode::kInvalidArgument, "async: begin() within a phase");
+    if (shard_) throw_invalid("async: begin() within a phase");
     check_size(values.size(), "begin()");
     copy_part(values, rank_, values_);
     shard_.emplace(values_, size_, options_.staleness);
@@ -150,8 +147,7 @@ class AsyncParameters::Impl {
 
   ExchangeReport exchange(std::span<const float> update, std::span<float> values, bool has_left) {
     const char* call = has_left ? "finish()" : "exchange()";
-    if (!shard_)
-      throw Error(ErrorCode::kInvalidArgument, concat("async: ", call, " before begin()"));
+    if (!shard_) throw_invalid("async: ", call, " before begin()");
     if (!has_left) check_size(update.size(), call);
     check_size(values.size(), call);
     const Clock::time_point start = Clock::now();
@@ -204,8 +200,7 @@ class AsyncParameters::Impl {
 
   void check_size(std::size_t num_given, const char* call) const {
     if (num_given == num_values_) return;
-    throw Error(ErrorCode::kInvalidArgument, concat("async: ", call, " was given ", num_given,
-                                                    " values, there are ", num_values_));
+    throw_invalid("async: ", call, " was given ", num_given, " values, there are ", num_values_);
   }
 
   std::size_t begin_of(int owner) const {
@@ -263,12 +258,11 @@ class AsyncParameters::Impl {
 
   [[noreturn]] void throw_too_slow(int worker) const {
     const int slowest = shard_->slowest();
-    throw Error(
-        ErrorCode::kTimeout,
-        concat("rank ", slowest, " is the slowest, at step ", shard_->clock_of(slowest) + 1,
-               " since the epoch began, and no rank has ended a step for ",
-               options_.timeout.count(), " ms; rank ", worker, " has done ",
-               shard_->clock_of(worker), " steps and may be ", options_.staleness, " ahead"));
+    throw_error(ErrorCode::kTimeout, "rank ", slowest, " is the slowest, at step ",
+                shard_->clock_of(slowest) + 1,
+                " since the epoch began, and no rank has ended a step for ",
+                options_.timeout.count(), " ms; rank ", worker, " has done ",
+                shard_->clock_of(worker), " steps and may be ", options_.staleness, " ahead");
   }
 
   // Ends every wait, here and on the peers. The first reason counts. Any thread.

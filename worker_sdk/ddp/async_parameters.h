@@ -39,8 +39,6 @@ class AsyncParameters {
   AsyncParameters(Communicator& communicator, std::size_t num_values, const AsyncOptions& options);
   // Within a phase it tells the other ranks that this one has given up.
   ~AsyncParameters();
-  AsyncParameters(const AsyncParameters&) = delete;
-  AsyncParameters& operator=(const AsyncParameters&) = delete;
 
   // Begins a phase. `values` are the same on all ranks. Collective.
   void begin(std::span<const float> values);

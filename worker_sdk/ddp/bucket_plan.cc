@@ -7,8 +7,8 @@
 #include <unordered_map>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/ddp/bucket_shards.h"
 
 namespace ddprun {
@@ -65,7 +65,7 @@ BucketPlan plan_by_arrival(std::span<const ParameterSpec> parameters,
       bucket.limit_bytes = limits.cap_bytes;
     }
   }
-  std::sort(open.begin(), open.end(), [](const OpenBucket& a, const OpenBucket& b) {
+  std::ranges::sort(open, [](const OpenBucket& a, const OpenBucket& b) {
     return a.first_position < b.first_position;
   });
   for (OpenBucket& bucket : open) {
@@ -79,15 +79,14 @@ BucketPlan plan_without_order(std::span<const ParameterSpec> parameters) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
   BucketPlan plan = plan_by_arrival(parameters, order, {kNoLimit, kNoLimit});
-  std::reverse(plan.begin(), plan.end());
+  std::ranges::reverse(plan);
   return plan;
 }
 
 std::vector<std::size_t> indices_of_order(std::span<const std::string> known,
                                           std::span<const std::string> order) {
   const auto refuse = [](const std::string& name, const char* why) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the order of gradients does not fit the model: ", one_line(name), why));
+    throw_invalid("the order of gradients does not fit the model: ", one_line(name), why);
   };
   std::unordered_map<std::string_view, std::size_t> left;
   for (std::size_t index = 0; index < known.size(); ++index) left.emplace(known[index], index);
@@ -95,7 +94,7 @@ std::vector<std::size_t> indices_of_order(std::span<const std::string> known,
   for (const std::string& name : order) {
     const auto found = left.find(name);
     if (found == left.end()) {
-      const bool twice = std::find(known.begin(), known.end(), name) != known.end();
+      const bool twice = std::ranges::find(known, name) != known.end();
       refuse(name, twice ? " is there twice" : " is no parameter whose gradient is averaged");
     }
     indices.push_back(found->second);

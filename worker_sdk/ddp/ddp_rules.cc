@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -65,9 +65,8 @@ JoinRound judge(std::span<const std::uint8_t> calls) {
     (call == JoinCall::kAveraged ? averaged : local) = rank;
   }
   if (local >= 0 && averaged >= 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("rank ", averaged, " averages the gradients of this forward, rank ", local,
-                       " does not: no_sync must cover the same forwards on all ranks"));
+    throw_invalid("rank ", averaged, " averages the gradients of this forward, rank ", local,
+                  " does not: no_sync must cover the same forwards on all ranks");
   }
   round.averages = averaged >= 0;
   round.source_rank = round.num_active > 0 ? last_active : last_out;
@@ -89,11 +88,10 @@ bool ParameterUsage::on_gradient(std::size_t index) {
   if (mode_ != UsageMode::kStatic) return true;
   if (!learned_) return false;
   if (counts_[index] > expected_[index]) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the graph has changed: ", names_[index], " got ", counts_[index],
-                       " gradients in this iteration and ", expected_[index],
-                       " in the first: DdpOptions::static_graph is for models that do the same in "
-                       "each iteration; use find_unused_parameters for others"));
+    throw_invalid("the graph has changed: ", names_[index], " got ", counts_[index],
+                  " gradients in this iteration and ", expected_[index],
+                  " in the first: DdpOptions::static_graph is for models that do the same in "
+                  "each iteration; use find_unused_parameters for others");
   }
   return counts_[index] == expected_[index];
 }
@@ -105,8 +103,8 @@ std::vector<std::size_t> ParameterUsage::learn() {
   for (std::size_t index = 0; index < names_.size(); ++index) {
     (counts_[index] > 0 ? order : unused_).push_back(index);
   }
-  std::sort(order.begin(), order.end(),
-            [this](std::size_t a, std::size_t b) { return last_times_[a] < last_times_[b]; });
+  std::ranges::sort(
+      order, [this](std::size_t a, std::size_t b) { return last_times_[a] < last_times_[b]; });
   expected_ = counts_;
   learned_ = true;
   return order;
@@ -124,8 +122,8 @@ std::string ParameterUsage::advice() const {
 
 void ParameterUsage::end_iteration() {
   if (mode_ == UsageMode::kFindUnused) unused_.clear();
-  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
-  std::fill(counts_.begin(), counts_.end(), std::size_t{0});
+  std::ranges::fill(used_, std::uint8_t{0});
+  std::ranges::fill(counts_, std::size_t{0});
   num_gradients_ = 0;
 }
 

@@ -6,8 +6,7 @@
 #include <random>
 #include <utility>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -51,13 +50,11 @@ DistributedSampler::DistributedSampler(std::int64_t num_samples, int world_size,
                                        const SamplerOptions& options)
     : num_samples_(num_samples), world_size_(world_size), rank_(rank), options_(options) {
   if (num_samples < 0 || world_size < 1 || rank < 0 || rank >= world_size) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("DistributedSampler: ", num_samples, " samples for rank ", rank, " of ",
-                       world_size, ": needs samples >= 0 and rank in 0…", world_size - 1));
+    throw_invalid("DistributedSampler: ", num_samples, " samples for rank ", rank, " of ",
+                  world_size, ": needs samples >= 0 and rank in 0…", world_size - 1);
   }
   if (options.drop_last && options.uneven) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "DistributedSampler: drop_last and uneven exclude each other");
+    throw_invalid("DistributedSampler: drop_last and uneven exclude each other");
   }
   const std::int64_t tail = num_samples % world_size;
   const bool one_more = options.uneven ? rank < tail : tail != 0 && !options.drop_last;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/ddp/parameter_shard.h"
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 
@@ -12,10 +11,9 @@ ParameterShard::ParameterShard(std::span<float> values, int num_workers, std::ui
 const std::vector<int>& ParameterShard::push(int worker, std::span<const float> update) {
   Worker& mine = at(worker);
   if (mine.waits || mine.has_left || update.size() != values_.size()) {
-    throw Error(ErrorCode::kProtocol,
-                concat("worker ", worker, " pushed ", update.size(), " of ", values_.size(),
-                       " values", mine.has_left ? " after it had left" : "",
-                       mine.waits ? " before it had its answer" : ""));
+    throw_error(ErrorCode::kProtocol, "worker ", worker, " pushed ", update.size(), " of ",
+                values_.size(), " values", mine.has_left ? " after it had left" : "",
+                mine.waits ? " before it had its answer" : "");
   }
   ++mine.clock;
   mine.waits = true;
@@ -30,7 +28,7 @@ const std::vector<int>& ParameterShard::push(int worker, std::span<const float> 
 const std::vector<int>& ParameterShard::leave(int worker) {
   Worker& mine = at(worker);
   if (mine.waits || mine.has_left) {
-    throw Error(ErrorCode::kProtocol, concat("worker ", worker, " left twice, or while it waits"));
+    throw_error(ErrorCode::kProtocol, "worker ", worker, " left twice, or while it waits");
   }
   mine.waits = mine.has_left = true;
   return release();

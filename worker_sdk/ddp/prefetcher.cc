@@ -3,33 +3,30 @@
 
 #include <utility>
 
-#include "common/error.h"
 #include "common/quiet_thread.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 
 Prefetcher::Prefetcher(int num_threads, std::size_t limit) : limit_(limit) {
   if (num_threads < 0 || limit < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a loader needs a number of threads that isn't negative, and at least one batch "
-                "ahead");
+    throw_invalid(
+        "a loader needs a number of threads that isn't negative, and at least one batch "
+        "ahead");
   }
   try {
     for (int i = 0; i < num_threads; ++i) {
       threads_.push_back(start_quiet_thread("ddprun-load", [this] { work(); }));
     }
   } catch (...) {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    work_changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    end();
     throw;
   }
 }
 
-Prefetcher::~Prefetcher() {
+Prefetcher::~Prefetcher() { end(); }
+
+void Prefetcher::end() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -64,10 +61,10 @@ Prefetcher::Item Prefetcher::next() {
 Prefetcher::Item Prefetcher::take() {
   std::unique_lock lock(mutex_);
   if (taken_ == num_items_) return nullptr;
-  if (threads_.empty() && made_.find(taken_) == made_.end()) {
+  if (threads_.empty() && !made_.contains(taken_)) {
     made_[taken_] = make_one(make_, taken_);
   }
-  made_changed_.wait(lock, [this] { return made_.find(taken_) != made_.end(); });
+  made_changed_.wait(lock, [this] { return made_.contains(taken_); });
   const auto first = made_.find(taken_);
   if (first->second.error) std::rethrow_exception(first->second.error);
   Item item = std::move(first->second.item);

@@ -28,8 +28,6 @@ class Prefetcher {
   Prefetcher(int num_threads, std::size_t limit);
   // Waits for the calls under way.
   ~Prefetcher();
-  Prefetcher(const Prefetcher&) = delete;
-  Prefetcher& operator=(const Prefetcher&) = delete;
 
   // Starts to make items 0 … num_items − 1 by `make`; drops what is left of those before. Waits for
   // the calls of the former `make` under way.
@@ -50,6 +48,7 @@ class Prefetcher {
   static Made make_one(const Make& make, std::size_t place);
   Item take();
   void work();
+  void end();
   bool has_work() const { return begun_ < num_items_ && begun_ < taken_ + limit_; }
 
   // Constant after construction.

@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/ddp/bucket_shards.h"
 
 namespace ddprun {
@@ -176,9 +176,8 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
       sharding_(std::move(sharding)) {
   for (const ParameterSpec& parameter : parameters_) {
     if (!(parameter.device == parameters_.front().device)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("parameter ", parameter.name, " is on another device than ",
-                         parameters_.front().name, ": move the model to one device first"));
+      throw_invalid("parameter ", parameter.name, " is on another device than ",
+                    parameters_.front().name, ": move the model to one device first");
     }
   }
   if (sharding_.stage != ZeroStage::kOff) {
@@ -221,7 +220,7 @@ void Reducer::divide() {
 Reducer::~Reducer() {
   if (pipeline_) return;  // the pipeline ends its own operations, without the hook's next steps
   const auto under_way = [](const WorkPtr& work) { return !work->is_completed(); };
-  if (std::none_of(works_.begin(), works_.end(), under_way)) return;
+  if (std::ranges::none_of(works_, under_way)) return;
   communicator_.abort("gradients were dropped while they were averaged");
   for (const WorkPtr& work : works_) {
     try {
@@ -308,10 +307,9 @@ std::size_t Reducer::size_bytes() const {
 void Reducer::mark_ready(std::size_t index) {
   DDPRUN_CHECK(index < parameters_.size());
   if (ready_[index]) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the gradient of ", parameters_[index].name,
-                       " became ready twice in one iteration: run backward once per forward, or "
-                       "wrap all but the last in no_sync"));
+    throw_invalid("the gradient of ", parameters_[index].name,
+                  " became ready twice in one iteration: run backward once per forward, or "
+                  "wrap all but the last in no_sync");
   }
   current_.backward_end = Clock::now();
   if (arrival_.empty()) {
@@ -350,9 +348,8 @@ WorkPtr Reducer::launch(std::size_t number) {
 
 void Reducer::finalize(std::string_view advice) {
   if (!is_complete()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("backward gave no gradient for ", unmarked_names(), " on rank ",
-                       communicator_.rank(), ": ", advice));
+    throw_invalid("backward gave no gradient for ", unmarked_names(), " on rank ",
+                  communicator_.rank(), ": ", advice);
   }
   for (std::size_t b = 0; b < works_.size(); ++b) {
     current_.buckets[b].done_at_backward_end = works_[b]->is_completed();

@@ -72,8 +72,6 @@ class Reducer {
   // In the middle of an iteration (backward threw) it first ends the all-reduces under way by
   // Communicator::abort(), for it frees their memory.
   ~Reducer();
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
 
   // Makes `hook` average the buckets from the next iteration on; null: the plain all-reduce does.
   // Collective, between iterations. Throws what CommHook::prepare() throws.

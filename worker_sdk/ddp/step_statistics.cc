@@ -61,7 +61,7 @@ std::string milliseconds_text(double value) {
 
 Distribution distribution_of(std::vector<double> values) {
   if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const std::size_t count = values.size();
   Distribution result;
   result.median =

@@ -4,8 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/ddp/hooks/hook_parts.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -59,9 +58,8 @@ class TensorCastHook : public CommHook {
 
 std::shared_ptr<CommHook> make_cast_hook(c10::ScalarType wire) {
   if (wire != at::kHalf && wire != at::kBFloat16) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("gradients can't travel as ", c10::toString(wire),
-                       ": a cast hook takes float16 and bfloat16"));
+    throw_invalid("gradients can't travel as ", c10::toString(wire),
+                  ": a cast hook takes float16 and bfloat16");
   }
   return std::make_shared<TensorCastHook>(wire == at::kHalf ? DType::kFloat16 : DType::kBFloat16);
 }

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <utility>
 
-#include "common/error.h"
 #include "common/random_id.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 #include "worker_sdk/core/checkpoint/durable_file.h"
 #include "worker_sdk/torch/current_stream.h"
@@ -30,31 +30,15 @@ namespace {
 
 // Returns safetensors' name of the dtype.
 std::string scalar_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "F64";
-    case at::kFloat:
-      return "F32";
-    case at::kHalf:
-      return "F16";
-    case at::kBFloat16:
-      return "BF16";
-    case at::kLong:
-      return "I64";
-    case at::kInt:
-      return "I32";
-    case at::kShort:
-      return "I16";
-    case at::kChar:
-      return "I8";
-    case at::kByte:
-      return "U8";
-    case at::kBool:
-      return "BOOL";
-    default:
-      throw Error(ErrorCode::kUnsupported,
-                  concat("a checkpoint can't hold tensors of dtype ", c10::toString(dtype)));
+  constexpr std::pair<at::ScalarType, const char*> kNames[] = {
+      {at::kDouble, "F64"}, {at::kFloat, "F32"}, {at::kHalf, "F16"},  {at::kBFloat16, "BF16"},
+      {at::kLong, "I64"},   {at::kInt, "I32"},   {at::kShort, "I16"}, {at::kChar, "I8"},
+      {at::kByte, "U8"},    {at::kBool, "BOOL"}};
+  for (const auto& [type, name] : kNames) {
+    if (type == dtype) return name;
   }
+  throw_error(ErrorCode::kUnsupported, "a checkpoint can't hold tensors of dtype ",
+              c10::toString(dtype));
 }
 
 // Describes `tensor` as in a file, without its bytes.
@@ -94,14 +78,14 @@ void check_savable(const Metadata& metadata, const std::vector<NamedTensor>& ten
     else if (each.tensor.layout() != c10::kStrided)
       problem = concat("the tensor ", each.name, " is sparse: give a dense one");
   }
-  if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, "a checkpoint: " + problem);
+  if (!problem.empty()) throw_invalid("a checkpoint: ", problem);
 }
 
 // The same for replicated tensors. Some keys and names are reserved for the checkpoint itself.
 void check_replicated(const Metadata& metadata, const std::vector<NamedTensor>& tensors) {
   check_savable(metadata, tensors);
   const auto refuse = [](const std::string& what) {
-    throw Error(ErrorCode::kInvalidArgument, concat("a checkpoint: ", what, " is its own"));
+    throw_invalid("a checkpoint: ", what, " is its own");
   };
   for (const char* key : {"shards", "save"}) {
     if (metadata.count(key) > 0) refuse(concat("the key ", key, " of the metadata"));
@@ -116,7 +100,7 @@ std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int r
   std::vector<std::size_t> bytes(static_cast<std::size_t>(size), 0);
   std::vector<NamedTensor> share;
   for (const NamedTensor& each : tensors) {
-    const auto lightest = std::min_element(bytes.begin(), bytes.end());
+    const auto lightest = std::ranges::min_element(bytes);
     *lightest += each.tensor.nbytes();
     if (lightest - bytes.begin() == rank) share.push_back(each);
   }
@@ -327,8 +311,7 @@ class Checkpoint::Impl {
     } else {
       on_every_rank([&] {
         if (own.empty()) return;
-        throw Error(ErrorCode::kInvalidArgument,
-                    "tensors of each rank alone need CheckpointOptions::sharded");
+        throw_invalid("tensors of each rank alone need CheckpointOptions::sharded");
       });
       save_whole(step, metadata, tensors);
     }
@@ -391,9 +374,8 @@ class Checkpoint::Impl {
     const std::unique_ptr<LoadedCheckpoint> loaded = directory_->newest();
     if (!loaded) return "";
     const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("can't go on from ", loaded->path, ": ", why,
-                         "; give what it was trained with, or another checkpoint directory"));
+      throw_invalid("can't go on from ", loaded->path, ": ", why,
+                    "; give what it was trained with, or another checkpoint directory");
     };
     std::string why;
     try {
@@ -425,7 +407,7 @@ class Checkpoint::Impl {
       fits = first_difference(saved, own).empty();
     });
     const std::vector<std::uint8_t> all = gather_bytes(fits, communicator_, device_);
-    if (std::count(all.begin(), all.end(), 1) != communicator_.size()) return false;
+    if (std::ranges::count(all, 1) != communicator_.size()) return false;
     on_every_rank([&] { copy_into(own, saved); });
     return true;
   }
@@ -485,10 +467,8 @@ class Checkpoint::Impl {
     if (!last) return;
     on_rank_zero_alone([&] {
       if (directory_->commit(last->place, last->metadata)) return;
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat("not all shards of step ", last->place.step, " are in ", directory_->path(),
-                 ": a sharded checkpoint needs a directory that all hosts see"));
+      throw_invalid("not all shards of step ", last->place.step, " are in ", directory_->path(),
+                    ": a sharded checkpoint needs a directory that all hosts see");
     });
   }
 

@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <unordered_set>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
 #include "worker_sdk/torch/sparse_gradients.h"
@@ -26,7 +26,7 @@ namespace {
 
 bool debugs_nan() {
   const auto words = debug_words([](const char* name) { return std::getenv(name); });
-  return std::find(words.begin(), words.end(), "nan") != words.end();
+  return std::ranges::find(words, "nan") != words.end();
 }
 
 // Returns the numbers of those `accumulators` (leaves' AccumulateGrad) that no backward from
@@ -73,17 +73,16 @@ class DdpBackward::GradientHook final : public autograd::FunctionPostHook {
 
 void DdpBackward::check_nobody_averages(const WrappedModel& model) {
   if (model.parameters().empty() && model.sparse().empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the model has no parameter that requires a gradient: there is nothing to average; "
-                "are its layers registered (register_module, register_parameter)?");
+    throw_invalid(
+        "the model has no parameter that requires a gradient: there is nothing to average; "
+        "are its layers registered (register_module, register_parameter)?");
   }
   for (std::size_t i = 0; i < model.parameters().size(); ++i) {
     const auto accumulator = autograd::impl::grad_accumulator(model.parameters()[i]);
     for (const auto& hook : accumulator->post_hooks()) {
       if (dynamic_cast<const GradientHook*>(hook.get()) == nullptr) continue;
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("another DistributedDataParallel averages the gradient of ", model.name(i),
-                         ": wrap a model once, or destroy that one first"));
+      throw_invalid("another DistributedDataParallel averages the gradient of ", model.name(i),
+                    ": wrap a model once, or destroy that one first");
     }
   }
 }

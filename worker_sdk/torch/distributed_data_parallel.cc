@@ -6,8 +6,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/worker_progress.h"
 #include "worker_sdk/torch/ddp_backward.h"
 #include "worker_sdk/torch/gradient_buckets.h"
@@ -35,10 +35,9 @@ JoinRound meet(JoinCall call, const JoinOptions& options, const WrappedModel& mo
   const JoinRound round =
       judge(gather_bytes(static_cast<std::uint8_t>(call), model.communicator(), model.device()));
   if (options.throw_on_early_termination && round.num_active > 0 && round.first_out >= 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("rank ", round.first_out,
-                       " has no more inputs, other ranks have: all end "
-                       "here (JoinOptions::throw_on_early_termination)"));
+    throw_invalid("rank ", round.first_out,
+                  " has no more inputs, other ranks have: all end "
+                  "here (JoinOptions::throw_on_early_termination)");
   }
   return round;
 }
@@ -76,14 +75,12 @@ void DdpBase::check_still_as_wrapped() const {
 void DdpBase::check_shards_are_used() const {
   if (zero() == ZeroStage::kOff) return;
   if (!has_optimizer_) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
+    throw_invalid(
         "DdpOptions::zero needs a ShardedOptimizer, made before the first forward: no other "
         "one finds gradients");
   }
   if (buckets_->has_averages()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
+    throw_invalid(
         "DdpOptions::zero: the averages of the backward before are still there: call "
         "zero_grad() after each step; to add gradients up, all backwards but the last go in "
         "no_sync");
@@ -92,8 +89,7 @@ void DdpBase::check_shards_are_used() const {
 
 void DdpBase::before_forward() {
   if (model_->communicator().captures_graph()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
+    throw_invalid(
         "DistributedDataParallel: a CUDA graph is captured, and neither forward nor backward "
         "can be part of one: run them outside of the capture");
   }
@@ -144,8 +140,7 @@ void DdpBase::zero_grad() {
 
 void DdpBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
   if (join_) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
+    throw_invalid(
         "DdpBase::register_comm_hook: not within a join, whose other ranks may have run out");
   }
   if (zero() != ZeroStage::kOff) {
@@ -172,14 +167,14 @@ std::vector<std::string> DdpBase::gradient_order() const {
 void DdpBase::set_gradient_order(const std::vector<std::string>& names) {
   check_still_as_wrapped();
   if (join_) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "DdpBase::set_gradient_order: not within a join, whose other ranks may have run "
-                "out");
+    throw_invalid(
+        "DdpBase::set_gradient_order: not within a join, whose other ranks may have run "
+        "out");
   }
   if (zero() != ZeroStage::kOff) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "DdpBase::set_gradient_order: not with DdpOptions::zero, whose buckets are formed "
-                "once");
+    throw_invalid(
+        "DdpBase::set_gradient_order: not with DdpOptions::zero, whose buckets are formed "
+        "once");
   }
   std::string lines;
   for (const std::string& name : names) lines += name + '\n';
@@ -202,8 +197,7 @@ DdpBase::NoSync::~NoSync() { --ddp_.no_sync_depth_; }
 
 DdpBase::Join::Join(DdpBase& ddp, const JoinOptions& options) : ddp_(ddp) {
   if (ddp_.join_) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "DdpBase::join: the one before has not ended: a scope can't be inside another");
+    throw_invalid("DdpBase::join: the one before has not ended: a scope can't be inside another");
   }
   if (ddp_.zero() != ZeroStage::kOff) {
     throw Error(ErrorCode::kUnsupported,
@@ -223,7 +217,7 @@ void DdpBase::Join::leave() {
 }
 
 JoinResult DdpBase::Join::finish() {
-  if (!open_) throw Error(ErrorCode::kInvalidArgument, "DdpBase::Join: finish() was called twice");
+  if (!open_) throw_invalid("DdpBase::Join: finish() was called twice");
   WrappedModel& model = *ddp_.model_;
   JoinResult result;
   JoinRound round = meet(JoinCall::kRanOut, *ddp_.join_, model);

@@ -198,8 +198,6 @@ class DdpBase {
  protected:
   DdpBase(torch::nn::Module& module, Communicator& communicator, const DdpOptions& options);
   ~DdpBase();
-  DdpBase(const DdpBase&) = delete;
-  DdpBase& operator=(const DdpBase&) = delete;
 
  private:
   friend class ShardedOptimizer;  // there is one at a time

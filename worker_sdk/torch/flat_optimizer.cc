@@ -12,8 +12,7 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/optimizer_parts.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -43,11 +42,74 @@ std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module) {
   return found;
 }
 
-FlatOptimizer::FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* ddp) : ddp_(ddp) {
+void FlatOptimizerBase::set_lr(double lr) {
+  for (std::size_t group = 0; group < rules_.size(); ++group) set_lr(group, lr);
+}
+
+void FlatOptimizerBase::set_lr(std::size_t group, double lr) {
+  if (!std::isfinite(lr) || lr < 0) {
+    throw_invalid(name_, ": lr is ", lr, ": it must be a number and not negative");
+  }
+  std::visit([lr](auto& rule) { rule.lr = lr; }, rules_.at(group));
+}
+
+void FlatOptimizerBase::add_item(NamedTensor parameter, std::size_t group, std::size_t home) {
+  takes_overflow_ &= takes_overflow(rules_[group], parameter.tensor);
+  items_.push_back({.parameter = std::move(parameter), .group = group, .home = home});
+}
+
+bool FlatOptimizerBase::reads_overflow(at::Tensor& overflow) {
+  if (!overflow.defined()) return false;
+  if (!takes_overflow_) return std::exchange(overflow, at::Tensor()).item<float>() != 0;
+  // Counted before an update can throw.
+  skipped_ = skipped_.defined() ? skipped_ + overflow.to(skipped_.device()) : overflow.clone();
+  return false;
+}
+
+void FlatOptimizerBase::count_updates(const std::vector<std::size_t>& items) {
+  for (const std::size_t item : items) {
+    ++steps()[item];
+    // Tells autograd that the values which it saved of the parameter are out of date.
+    items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+void FlatOptimizerBase::update(const Batch& batch, const at::Tensor& overflow) {
+  std::vector<float> run_steps;
+  run_steps.reserve(batch.first_items.size());
+  for (const std::size_t item : batch.first_items) run_steps.push_back(steps()[item]);
+  const auto there = [&](const at::Tensor& number) {
+    return number.defined() ? number.to(batch.values.front().device()) : number;
+  };
+  apply_rule(rules_[batch.group], {.values = batch.values,
+                                   .gradients = batch.gradients,
+                                   .states = batch.states,
+                                   .steps = run_steps,
+                                   .is_first = batch.is_first,
+                                   .overflow = there(overflow),
+                                   .skipped = there(skipped_)});
+}
+
+FlatOptimizerBase::Batch& FlatOptimizerBase::batch_of(std::vector<Batch>& batches,
+                                                      std::size_t first, std::size_t group,
+                                                      bool is_first) {
+  for (std::size_t i = first; i < batches.size(); ++i) {
+    if (batches[i].group == group && batches[i].is_first == is_first) return batches[i];
+  }
+  Batch& made = batches.emplace_back();
+  made.group = group;
+  made.is_first = is_first;
+  return made;
+}
+
+float* FlatOptimizerBase::steps() const { return steps_.mutable_data_ptr<float>(); }
+
+FlatOptimizer::FlatOptimizer(std::vector<ParameterGroup> groups, const DdpBase* ddp)
+    : FlatOptimizerBase("optimiser"), ddp_(ddp) {
   if (ddp_ && ddp_->zero() != ZeroStage::kOff) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "FlatOptimizer: with DdpOptions::zero no rank has whole averages: use a "
-                "ShardedOptimizer");
+    throw_invalid(
+        "FlatOptimizer: with DdpOptions::zero no rank has whole averages: use a "
+        "ShardedOptimizer");
   }
   for (const ParameterGroup& group : groups) rules_.push_back(group.rule);
   add_items(std::move(groups));
@@ -60,7 +122,7 @@ void FlatOptimizer::add_items(std::vector<ParameterGroup> groups) {
   std::vector<std::pair<at::ScalarType, at::Device>> kinds;
   for (auto& [parameter, group] : grouped_parameters(std::move(groups))) {
     const std::pair kind(parameter.tensor.scalar_type(), parameter.tensor.device());
-    const auto place = std::find(kinds.begin(), kinds.end(), kind);
+    const auto place = std::ranges::find(kinds, kind);
     const auto storage = static_cast<std::size_t>(place - kinds.begin());
     if (place == kinds.end()) {
       kinds.push_back(kind);
@@ -68,9 +130,8 @@ void FlatOptimizer::add_items(std::vector<ParameterGroup> groups) {
     }
     Storage& home = storages_[storage];
     home.items.push_back(items_.size());
-    takes_overflow_ &= takes_overflow(rules_[group], parameter.tensor);
     home.num_states = std::max(home.num_states, state_names(rules_[group]).size());
-    items_.push_back({.parameter = std::move(parameter), .group = group, .storage = storage});
+    add_item(std::move(parameter), group, storage);
   }
 }
 
@@ -87,8 +148,8 @@ void FlatOptimizer::follow_buckets() {
     return found == position.end() ? position.size() + item : found->second;
   };
   for (Storage& storage : storages_) {
-    std::sort(storage.items.begin(), storage.items.end(),
-              [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+    std::ranges::sort(storage.items,
+                      [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
     lay_out(storage);
   }
   settle_skipped();
@@ -133,8 +194,7 @@ void FlatOptimizer::lay_out(Storage& storage) {
 std::uintptr_t FlatOptimizer::dense_gradient(Item& item) {
   at::Tensor& tensor = item.parameter.tensor;
   if (tensor.const_data_ptr() != item.data) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "parameter " + item.parameter.name + " was moved or replaced" + kAdvice);
+    throw_invalid("parameter ", item.parameter.name, " was moved or replaced", kAdvice);
   }
   at::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return 0;
@@ -201,29 +261,20 @@ void FlatOptimizer::form_batches(const Storage& storage, const std::vector<FlatR
   const std::size_t first_batch = batches_.size();
   for (const FlatRun& run : runs) {
     const std::size_t first_item = storage.items[run.first_piece];
-    const std::size_t group = items_[first_item].group;
     // Parameters that are updated for the first time have separate batches: SGD treats them
     // differently.
-    const auto fits = [&](const Batch& batch) {
-      return batch.group == group &&
-             (steps()[batch.items.front()] == 0) == (steps()[first_item] == 0);
-    };
-    const auto begin = batches_.begin() + static_cast<std::ptrdiff_t>(first_batch);
-    auto batch = std::find_if(begin, batches_.end(), fits);
-    if (batch == batches_.end()) {
-      batches_.emplace_back().group = group;
-      batch = batches_.end() - 1;
-      has_first_ |= steps()[first_item] == 0;
-    }
+    const bool is_first = steps()[first_item] == 0;
+    has_first_ |= is_first;
+    Batch& batch = batch_of(batches_, first_batch, items_[first_item].group, is_first);
     const auto count = static_cast<std::int64_t>(run.count);
-    batch->values.push_back(piece_of(storage.values, run.offset, count));
+    batch.values.push_back(piece_of(storage.values, run.offset, count));
     for (std::size_t s = 0; s < storage.num_states; ++s) {
-      batch->states[s].push_back(piece_of(storage.states[s], run.offset, count));
+      batch.states[s].push_back(piece_of(storage.states[s], run.offset, count));
     }
-    batch->first_items.push_back(first_item);
+    batch.first_items.push_back(first_item);
     const auto items = storage.items.begin() + static_cast<std::ptrdiff_t>(run.first_piece);
-    batch->items.insert(batch->items.end(), items,
-                        items + static_cast<std::ptrdiff_t>(run.num_pieces));
+    batch.items.insert(batch.items.end(), items,
+                       items + static_cast<std::ptrdiff_t>(run.num_pieces));
   }
 }
 
@@ -241,42 +292,16 @@ void FlatOptimizer::point_at_gradients(Batch& batch) {
   }
 }
 
-float* FlatOptimizer::steps() const { return steps_.mutable_data_ptr<float>(); }
-
-void FlatOptimizer::update(Batch& batch, const at::Tensor& overflow) {
-  const bool is_first = steps()[batch.items.front()] == 0;
-  for (const std::size_t item : batch.items) {
-    ++steps()[item];
-    // Tells autograd that the values which it saved of the parameter are out of date.
-    items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
-  }
-  std::vector<float> run_steps;
-  run_steps.reserve(batch.first_items.size());
-  for (const std::size_t item : batch.first_items) run_steps.push_back(steps()[item]);
-  const auto there = [&](const at::Tensor& number) {
-    return number.defined() ? number.to(batch.values.front().device()) : number;
-  };
-  apply_rule(rules_[batch.group], {.values = batch.values,
-                                   .gradients = batch.gradients,
-                                   .states = batch.states,
-                                   .steps = run_steps,
-                                   .is_first = is_first,
-                                   .overflow = there(overflow),
-                                   .skipped = there(skipped_)});
-}
-
 void FlatOptimizer::step(const at::Tensor& overflow) {
   const c10::NoGradGuard no_grad;
-  const bool decides_here = overflow.defined() && !takes_overflow_;
-  if (decides_here && overflow.item<float>() != 0) return;
+  at::Tensor unread = overflow;
+  if (!takes_overflow_ && reads_overflow(unread)) return;
   refresh();
-  const at::Tensor unread = decides_here ? at::Tensor() : overflow;
-  if (unread.defined()) count_skipped(unread);  // counted before an update can throw
-  for (Batch& batch : batches_) update(batch, unread);
-}
-
-void FlatOptimizer::count_skipped(const at::Tensor& overflow) {
-  skipped_ = skipped_.defined() ? skipped_ + overflow.to(skipped_.device()) : overflow.clone();
+  reads_overflow(unread);  // the device will: counted now, since refresh() may settle the count
+  for (const Batch& batch : batches_) {
+    count_updates(batch.items);
+    update(batch, unread);
+  }
 }
 
 // Subtracts the updates that were left out from the numbers of updates. Waits for the device.
@@ -291,18 +316,6 @@ void FlatOptimizer::settle_skipped() {
 
 void FlatOptimizer::zero_grad() {
   for (Item& item : items_) item.parameter.tensor.mutable_grad().reset();
-}
-
-void FlatOptimizer::set_lr(double lr) {
-  for (std::size_t group = 0; group < rules_.size(); ++group) set_lr(group, lr);
-}
-
-void FlatOptimizer::set_lr(std::size_t group, double lr) {
-  if (!std::isfinite(lr) || lr < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("optimiser: lr is ", lr, ": it must be a number and not negative"));
-  }
-  std::visit([lr](auto& rule) { rule.lr = lr; }, rules_.at(group));
 }
 
 std::vector<at::Tensor> FlatOptimizer::gradients() {
@@ -328,8 +341,8 @@ std::vector<NamedState> FlatOptimizer::state() {
     for (std::size_t s = 0; s < names.size(); ++s) {
       all.push_back(
           {item.parameter.name, names[s],
-           storages_[item.storage].states[s].as_strided(tensor.sizes(), tensor.strides(),
-                                                        static_cast<std::int64_t>(item.offset))});
+           storages_[item.home].states[s].as_strided(tensor.sizes(), tensor.strides(),
+                                                     static_cast<std::int64_t>(item.offset))});
     }
     all.push_back({item.parameter.name, "step", steps_[static_cast<std::int64_t>(i)]});
   }

@@ -44,10 +44,65 @@ struct NamedState {
   at::Tensor tensor;
 };
 
+// Rules, parameters and numbers of updates, as the optimisers over flat memory have them.
+class FlatOptimizerBase {
+ public:
+  // Sets the learning rate of all groups, or of one by its place in the list.
+  // Error(kInvalidArgument): `lr` is negative or not finite.
+  void set_lr(double lr);
+  void set_lr(std::size_t group, double lr);
+
+ protected:
+  static constexpr std::size_t kMaxStates = 3;
+
+  struct Item {
+    NamedTensor parameter;
+    std::size_t group = 0;
+    std::size_t home = 0;    // the memory that has it
+    std::size_t offset = 0;  // elements, there
+    const void* data = nullptr;
+  };
+  // Runs that one fused call updates.
+  struct Batch {
+    std::size_t group = 0;
+    bool is_first = false;                 // their items have had no update
+    std::vector<std::size_t> items;        // of FlatOptimizer
+    std::vector<std::size_t> first_items;  // by run
+    std::vector<at::Tensor> values, gradients;
+    std::vector<at::Tensor> states[kMaxStates];
+  };
+
+  // `name` begins its messages.
+  explicit FlatOptimizerBase(const char* name) : name_(name) {}
+  ~FlatOptimizerBase() = default;
+
+  void add_item(NamedTensor parameter, std::size_t group, std::size_t home);
+  // Returns whether `overflow` is 1 and had to be read here. Else the device will read it, or it is
+  // reset: there is none.
+  bool reads_overflow(at::Tensor& overflow);
+  void count_updates(const std::vector<std::size_t>& items);
+  void update(const Batch& batch, const at::Tensor& overflow);
+  // Returns the batch of the group among `batches` from `first` on. Makes it if there is none.
+  static Batch& batch_of(std::vector<Batch>& batches, std::size_t first, std::size_t group,
+                         bool is_first);
+  float* steps() const;
+
+  // Constant after construction.
+  const char* const name_;
+  std::vector<Item> items_;
+  bool takes_overflow_ = true;  // every fused update takes an overflow
+
+  std::vector<UpdateRule> rules_;  // by group
+  at::Tensor steps_;  // by item: its updates so far, float32 on the CPU as in torch.optim
+  // How many updates were left out since it was last read, for every item with a gradient: one
+  // float32 on the overflow's device. Undefined: none.
+  at::Tensor skipped_;
+};
+
 // One thread at a time. From construction on, the parameters' values lie in memory of this object.
 // That memory outlives the object if a parameter does. Move, cast or replace parameters only
 // before.
-class FlatOptimizer {
+class FlatOptimizer : public FlatOptimizerBase {
  public:
   // `ddp` averages the parameters' gradients and must outlive this object. Null: each gradient lies
   // where autograd puts it. Error(kInvalidArgument): a parameter twice in different groups, two of
@@ -63,11 +118,6 @@ class FlatOptimizer {
   // Forgets all gradients.
   void zero_grad();
 
-  // Sets the learning rate of all groups, or of one by its place in the list.
-  // Error(kInvalidArgument): `lr` is negative or not finite.
-  void set_lr(double lr);
-  void set_lr(std::size_t group, double lr);
-
   // Returns the present gradients in the groups' order, for clipping and unscaling in place. There
   // is one for each parameter, so a norm over them doesn't depend on the buckets, which differ in
   // the first step after a restart.
@@ -82,29 +132,12 @@ class FlatOptimizer {
   std::size_t num_runs() const;
 
  private:
-  static constexpr std::size_t kMaxStates = 3;
-
   // All parameters of one dtype on one device.
   struct Storage {
     std::vector<std::size_t> items;  // in memory order
     std::size_t num_states = 0;
     at::Tensor values;
     at::Tensor states[kMaxStates];
-  };
-  struct Item {
-    NamedTensor parameter;
-    std::size_t group = 0;
-    std::size_t storage = 0;
-    std::size_t offset = 0;  // elements
-    const void* data = nullptr;
-  };
-  // Runs that one fused call updates.
-  struct Batch {
-    std::size_t group = 0;
-    std::vector<std::size_t> items;
-    std::vector<std::size_t> first_items;  // by run
-    std::vector<at::Tensor> values, gradients;
-    std::vector<at::Tensor> states[kMaxStates];
   };
 
   void add_items(std::vector<ParameterGroup> groups);
@@ -116,22 +149,10 @@ class FlatOptimizer {
   std::vector<FlatRun> runs_of(const Storage& storage, const std::vector<TensorView>& buckets);
   void form_batches(const Storage& storage, const std::vector<FlatRun>& runs);
   void point_at_gradients(Batch& batch);
-  void update(Batch& batch, const at::Tensor& overflow);
-  void count_skipped(const at::Tensor& overflow);
   void settle_skipped();
-  float* steps() const;
 
-  // Constant after construction.
   const DdpBase* const ddp_;
-  std::vector<Item> items_;
-  bool takes_overflow_ = true;  // every fused update takes an overflow
-
-  std::vector<UpdateRule> rules_;  // by group
   std::vector<Storage> storages_;
-  at::Tensor steps_;  // by item: its updates so far, float32 on the CPU as in torch.optim
-  // How many updates were left out since it was last read, for every item with a gradient: one
-  // float32 on the overflow's device. Undefined: none.
-  at::Tensor skipped_;
   BucketPlan plan_;  // the plan that the storages follow
   // From the last step: the gradients' addresses, and the runs and batches formed for them.
   std::vector<std::uintptr_t> gradients_;

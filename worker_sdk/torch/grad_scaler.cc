@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -15,7 +15,7 @@ namespace ddprun {
 namespace {
 
 void require_scaler(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::kInvalidArgument, "GradScaler: " + what);
+  if (!holds) throw_invalid("GradScaler: ", what);
 }
 
 }  // namespace

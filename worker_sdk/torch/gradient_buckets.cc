@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::torch_adapter {
@@ -70,10 +70,9 @@ void GradientBuckets::make_slots() {
 // hooks of a parameter that is cast or moved.
 void GradientBuckets::check_ready() const {
   if (reducer_.is_under_way()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("the backward before did not end on rank ", model_.communicator().rank(),
-                       ", it threw: the ranks' gradients are no longer of the same step; leave the "
-                       "program and go on from a checkpoint"));
+    throw_invalid("the backward before did not end on rank ", model_.communicator().rank(),
+                  ", it threw: the ranks' gradients are no longer of the same step; leave the "
+                  "program and go on from a checkpoint");
   }
   const auto check = [](const std::string& name, const at::Tensor& parameter,
                         const at::Tensor& as_wrapped) {
@@ -85,10 +84,8 @@ void GradientBuckets::check_ready() const {
       return concat(c10::toString(tensor.scalar_type()), ' ', tensor.sizes(), " on ",
                     tensor.device());
     };
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("parameter ", name, " is ", describe(parameter), " now, it was wrapped as ",
-               describe(as_wrapped), ": cast and move a model before DistributedDataParallel"));
+    throw_invalid("parameter ", name, " is ", describe(parameter), " now, it was wrapped as ",
+                  describe(as_wrapped), ": cast and move a model before DistributedDataParallel");
   };
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     check(model_.name(i), model_.parameters()[i], slots_[i]);

@@ -7,16 +7,14 @@
 #include <map>
 #include <tuple>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
 
 void check_max_norm(const ClipOptions& options) {
   if (options.max_norm >= 0) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("clipping: max_norm is ", options.max_norm, ": it must not be negative"));
+  throw_invalid("clipping: max_norm is ", options.max_norm, ": it must not be negative");
 }
 
 }  // namespace
@@ -43,9 +41,7 @@ void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& no
   const c10::NoGradGuard no_grad;
   check_max_norm(options);
   if (options.error_if_nonfinite && !at::isfinite(norm).item<bool>()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("the norm of the gradients is ", norm.item<double>(), ": they can't be clipped"));
+    throw_invalid("the norm of the gradients is ", norm.item<double>(), ": they can't be clipped");
   }
   const at::Tensor scale = (options.max_norm / (norm + 1e-6)).clamp_max(1.0);
   if (norm.device().is_cpu() && scale.item<double>() == 1) return;  // saves a pass

@@ -12,9 +12,9 @@
 
 #include <mutex>
 
-#include "common/error.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/session.h"
@@ -30,8 +30,7 @@ Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled)
       was_enabled_(at::autocast::is_autocast_enabled(device)),
       former_dtype_(at::autocast::get_autocast_dtype(device)) {
   if (dtype != at::kHalf && dtype != at::kBFloat16) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("autocast to ", c10::toString(dtype), ": it is for float16 and bfloat16"));
+    throw_invalid("autocast to ", c10::toString(dtype), ": it is for float16 and bfloat16");
   }
   at::autocast::increment_nesting();
   at::autocast::set_autocast_enabled(device, enabled);
@@ -52,8 +51,8 @@ void* current_torch_stream(int device_index) {
     const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index));
     return cuda.getStreamNativeHandle(cuda.getStream(device));
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kSystem, concat("LibTorch's current stream on GPU ", device_index, ": ",
-                                           error.what_without_backtrace()));
+    throw_error(ErrorCode::kSystem, "LibTorch's current stream on GPU ", device_index, ": ",
+                error.what_without_backtrace());
   }
 }
 

@@ -31,9 +31,6 @@ class ModelAverager {
   // dtype; also the communicator's errors.
   ModelAverager(const std::vector<NamedTensor>& tensors, Communicator& communicator,
                 const AveragerOptions& options = {});
-  ~ModelAverager();
-  ModelAverager(const ModelAverager&) = delete;
-  ModelAverager& operator=(const ModelAverager&) = delete;
 
   // Makes each tensor the mean over all ranks, bit-equal on all. Collective.
   void average();
@@ -42,16 +39,36 @@ class ModelAverager {
   // rank's tensors. finish() adds that difference to each tensor, so those steps are kept. Costs a
   // second copy. Afterwards the ranks are not equal, but nearer. Collective, in pairs; else
   // Error(kInvalidArgument).
-  void start();
+  void start() { launch(true); }
   void finish();
-  bool is_under_way() const;
+  bool is_under_way() const { return is_under_way_; }
 
   // Returns the bytes that this rank gave to collectives so far.
-  std::uint64_t sent_bytes() const;
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  // Tensors of one dtype that travel together.
+  struct Piece {
+    std::size_t first = 0, count = 0;  // index and number of its tensors
+    DType dtype = DType::kFloat32;
+    std::size_t offset_bytes = 0, size_bytes = 0;  // in the block
+    WorkPtr work = nullptr;
+  };
+
+  void launch(bool keeps_own);
+  void add_pieces(const std::vector<NamedTensor>& tensors, DType dtype, std::size_t bucket_bytes);
+  void* address(std::size_t offset_bytes) const;
+
+  Communicator& communicator_;
+  at::Device device_ = at::kCPU;
+  std::vector<at::Tensor> tensors_;  // by piece
+  std::vector<Piece> pieces_;
+  std::size_t size_bytes_ = 0;
+  std::unique_ptr<CommBuffer> block_;
+  std::vector<at::Tensor> places_;  // each tensor's place in the block
+  std::vector<at::Tensor> own_;     // this rank's values at start(); empty: not kept
+  bool is_under_way_ = false;
+  std::uint64_t sent_bytes_ = 0;
 };
 
 }  // namespace ddprun

@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/ddp/update_kernels.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -24,7 +24,7 @@ namespace ddprun::torch_adapter {
 namespace {
 
 void require_rule(bool holds, const std::string& what) {
-  if (!holds) throw Error(ErrorCode::kInvalidArgument, "optimiser: " + what);
+  if (!holds) throw_invalid("optimiser: ", what);
 }
 
 void require_not_negative(const char* name, double value) {
@@ -239,19 +239,17 @@ std::vector<GroupedParameter> grouped_parameters(std::vector<ParameterGroup> gro
       const at::Tensor& tensor = parameter.tensor;
       const auto [known, is_new] = group_of.emplace(tensor.unsafeGetTensorImpl(), g);
       if (!is_new && known->second != g) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "parameter " + parameter.name + " is in two groups of the optimiser");
+        throw_invalid("parameter ", parameter.name, " is in two groups of the optimiser");
       }
       if (!is_new || tensor.numel() == 0) continue;
       if (!names.insert(parameter.name).second) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "two parameters of the optimiser are named " + parameter.name);
+        throw_invalid("two parameters of the optimiser are named ", parameter.name);
       }
       gradient_dtype_of(tensor, "parameter " + parameter.name);
       if (tensor.is_complex()) {
-        throw Error(ErrorCode::kUnsupported, "parameter " + parameter.name +
-                                                 " is complex: this optimiser updates real " +
-                                                 "numbers alone; give it to one of torch::optim");
+        throw_error(ErrorCode::kUnsupported, "parameter ", parameter.name,
+                    " is complex: this optimiser updates real ",
+                    "numbers alone; give it to one of torch::optim");
       }
       all.push_back({std::move(parameter), g});
     }

@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/gradient_buckets.h"
@@ -54,13 +54,15 @@ at::Tensor norm_over_ranks(const std::vector<at::Tensor>& tensors, double p,
   return is_max ? total : total.pow(1 / p);
 }
 
-}  // namespace
-
-void ShardedOptimizer::refuse(const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + why);
+template <typename... Parts>
+[[noreturn]] void refuse(const Parts&... why) {
+  throw_invalid("ShardedOptimizer: ", why...);
 }
 
-ShardedOptimizer::ShardedOptimizer(std::vector<ParameterGroup> groups, DdpBase& ddp) : ddp_(ddp) {
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(std::vector<ParameterGroup> groups, DdpBase& ddp)
+    : FlatOptimizerBase("ShardedOptimizer"), ddp_(ddp) {
   if (ddp_.zero() == ZeroStage::kOff) refuse("needs DdpOptions::zero; without it FlatOptimizer");
   if (ddp_.has_optimizer_) refuse("there is one for this DistributedDataParallel already");
   for (const ParameterGroup& group : groups) rules_.push_back(group.rule);
@@ -82,13 +84,12 @@ void ShardedOptimizer::add_items(std::vector<ParameterGroup> groups) {
   for (auto& [parameter, group] : grouped_parameters(std::move(groups))) {
     const auto found = index_of.find(parameter.tensor.unsafeGetTensorImpl());
     if (found == index_of.end()) {
-      refuse("the gradient of " + parameter.name +
+      refuse("the gradient of ", parameter.name,
              " is not averaged: leave it to an optimiser of "
              "its own");
     }
     item_of_[found->second] = items_.size();
-    takes_overflow_ &= takes_overflow(rules_[group], parameter.tensor);
-    items_.push_back({.parameter = std::move(parameter), .group = group});
+    add_item(std::move(parameter), group, kNoItem);
   }
 }
 
@@ -123,7 +124,7 @@ void ShardedOptimizer::lay_out(std::size_t number) {
     tensor.set_data(place);
     if (item_of_[index] == kNoItem) continue;
     Item& item = items_[item_of_[index]];
-    item.bucket = number;
+    item.home = number;
     item.offset = offset;
     item.data = tensor.const_data_ptr();
     bucket.items.push_back(item_of_[index]);
@@ -137,7 +138,7 @@ void ShardedOptimizer::lay_out(std::size_t number) {
 void ShardedOptimizer::check_in_place() const {
   for (const Item& item : items_) {
     if (item.parameter.tensor.const_data_ptr() == item.data) continue;
-    refuse("parameter " + item.parameter.name +
+    refuse("parameter ", item.parameter.name,
            " was moved or replaced: make the optimiser after the model is on its device");
   }
 }
@@ -159,47 +160,23 @@ void ShardedOptimizer::form_batches(Bucket& bucket) {
   }
   for (const FlatRun& run : find_runs(pieces, bucket.gradients.element_size())) {
     const FlatPiece& first = pieces[run.first_piece];
-    const bool is_first = first.num_updates == 0;
-    const auto fits = [&](const Batch& batch) {
-      return batch.group == first.group && batch.is_first == is_first;
-    };
-    auto batch = std::find_if(bucket.batches.begin(), bucket.batches.end(), fits);
-    if (batch == bucket.batches.end()) {
-      Batch& added = bucket.batches.emplace_back();
-      added.group = first.group;
-      added.is_first = is_first;
-      batch = bucket.batches.end() - 1;
-    }
-    batch->values.push_back(piece_of(bucket.values, run.offset, run.count));
-    batch->gradients.push_back(piece_of(bucket.gradients, run.offset, run.count));
+    Batch& batch = batch_of(bucket.batches, 0, first.group, first.num_updates == 0);
+    batch.values.push_back(piece_of(bucket.values, run.offset, run.count));
+    batch.gradients.push_back(piece_of(bucket.gradients, run.offset, run.count));
     for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
-      batch->states[s].push_back(piece_of(bucket.states[s], run.offset, run.count));
+      batch.states[s].push_back(piece_of(bucket.states[s], run.offset, run.count));
     }
-    batch->first_items.push_back(item_of_[bucket.pieces[run.first_piece].parameter]);
+    batch.first_items.push_back(item_of_[bucket.pieces[run.first_piece].parameter]);
   }
 }
 
-float* ShardedOptimizer::steps() const { return steps_.mutable_data_ptr<float>(); }
-
 void ShardedOptimizer::update(Bucket& bucket, const at::Tensor& overflow) {
   if (bucket.batches.empty()) form_batches(bucket);
-  for (const std::size_t item : bucket.items) {
-    ++steps()[item];
-    // Tells autograd that the values which it saved of the parameter are out of date.
-    items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
-  }
+  count_updates(bucket.items);
   bool any_first = false;
-  for (Batch& batch : bucket.batches) {
+  for (const Batch& batch : bucket.batches) {
     any_first |= batch.is_first;
-    std::vector<float> run_steps;
-    for (const std::size_t item : batch.first_items) run_steps.push_back(steps()[item]);
-    apply_rule(rules_[batch.group], {.values = batch.values,
-                                     .gradients = batch.gradients,
-                                     .states = batch.states,
-                                     .steps = run_steps,
-                                     .is_first = batch.is_first,
-                                     .overflow = overflow,
-                                     .skipped = skipped_});
+    update(batch, overflow);
   }
   if (any_first) bucket.batches.clear();
 }
@@ -209,15 +186,7 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
   check_in_place();
   if (!ddp_.buckets_->has_averages()) return;
   at::Tensor unread = overflow;
-  if (overflow.defined() && !takes_overflow_) {
-    if (overflow.item<float>() != 0) return;
-    unread.reset();
-  }
-  if (unread.defined()) {
-    unread = unread.to(ddp_.model_->device());
-    // Counted before an update can throw.
-    skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
-  }
+  if (reads_overflow(unread)) return;
   std::vector<at::Tensor> sent;
   for (const Bucket& bucket : buckets_) sent.push_back(bucket.all);
   const KeptOnError kept(ddp_.model_->communicator(), sent);
@@ -238,17 +207,6 @@ void ShardedOptimizer::settle_skipped() {
 }
 
 void ShardedOptimizer::zero_grad() { ddp_.zero_grad(); }
-
-void ShardedOptimizer::set_lr(double lr) {
-  for (std::size_t group = 0; group < rules_.size(); ++group) set_lr(group, lr);
-}
-
-void ShardedOptimizer::set_lr(std::size_t group, double lr) {
-  if (!std::isfinite(lr) || lr < 0) {
-    refuse(concat("lr is ", lr, ": it must be a number and not negative"));
-  }
-  std::visit([lr](auto& rule) { rule.lr = lr; }, rules_.at(group));
-}
 
 std::vector<at::Tensor> ShardedOptimizer::gradients() {
   std::vector<at::Tensor> all;
@@ -273,10 +231,10 @@ std::size_t ShardedOptimizer::state_bytes() const {
 at::Tensor ShardedOptimizer::clip_gradient_norm(const ClipOptions& options) {
   const c10::NoGradGuard no_grad;
   if (!(options.max_norm >= 0)) {
-    refuse(concat("clipping: max_norm is ", options.max_norm, ": it must not be negative"));
+    refuse("clipping: max_norm is ", options.max_norm, ": it must not be negative");
   }
   if (!(options.norm_type > 0)) {
-    refuse(concat("clipping: norm_type is ", options.norm_type, ": it must be above 0"));
+    refuse("clipping: norm_type is ", options.norm_type, ": it must be above 0");
   }
   const c10::Device device = ddp_.model_->device();
   const std::vector<at::Tensor> all = gradients();
@@ -339,17 +297,17 @@ void ShardedOptimizer::check_state(const StateByName& given) const {
     for (const std::string_view name : names) {
       const std::string key = key_of(item.parameter.name, name);
       const auto found = given.find(key);
-      if (found == given.end()) refuse("state " + key + " is missing");
+      if (found == given.end()) refuse("state ", key, " is missing");
       const at::IntArrayRef here =
           name == kStep ? at::IntArrayRef() : item.parameter.tensor.sizes();
       if (found->second.sizes() != here) {
-        refuse(concat("state ", key, " has shape ", found->second.sizes(), ", not ", here));
+        refuse("state ", key, " has shape ", found->second.sizes(), ", not ", here);
       }
       known.insert(key);
     }
   }
   for (const auto& [key, tensor] : given) {
-    if (!known.contains(key)) refuse("state " + key + " is not this optimiser's");
+    if (!known.contains(key)) refuse("state ", key, " is not this optimiser's");
   }
 }
 
@@ -358,7 +316,7 @@ void ShardedOptimizer::load_state(const std::vector<NamedState>& state) {
   StateByName given;
   for (const NamedState& each : state) {
     const std::string key = key_of(each.parameter, each.name);
-    if (!given.emplace(key, each.tensor).second) refuse("state " + key + " is there twice");
+    if (!given.emplace(key, each.tensor).second) refuse("state ", key, " is there twice");
   }
   check_state(given);
   for (Bucket& bucket : buckets_) {

@@ -26,7 +26,7 @@ class DdpBase;
 // parameters' values lie in memory of this object. That memory outlives the object if a parameter
 // does. Move, cast or replace parameters only before. After an error of the communicator parameters
 // may be of two steps: leave the program.
-class ShardedOptimizer {
+class ShardedOptimizer : public FlatOptimizerBase {
  public:
   // Every rank gives the same groups, of parameters whose gradients `ddp` averages. Parameters in
   // no group stay as they are. `ddp` has DdpOptions::zero, must outlive this object and has no
@@ -44,10 +44,6 @@ class ShardedOptimizer {
 
   // Forgets all gradients.
   void zero_grad();
-
-  // As FlatOptimizer's.
-  void set_lr(double lr);
-  void set_lr(std::size_t group, double lr);
 
   // Returns this rank's part of the present averages, one tensor for each parameter that it has a
   // part of. Give them to GradScaler::unscale(), which asks the other ranks. Each rank's list
@@ -77,23 +73,6 @@ class ShardedOptimizer {
   std::size_t state_bytes() const;
 
  private:
-  static constexpr std::size_t kMaxStates = 3;
-
-  struct Item {
-    NamedTensor parameter;
-    std::size_t group = 0;
-    std::size_t bucket = 0;
-    std::size_t offset = 0;  // elements, in the bucket
-    const void* data = nullptr;
-  };
-  // Runs that one fused call updates.
-  struct Batch {
-    std::size_t group = 0;
-    bool is_first = false;
-    std::vector<std::size_t> first_items;  // by run
-    std::vector<at::Tensor> values, gradients;
-    std::vector<at::Tensor> states[kMaxStates];
-  };
   struct Bucket {
     at::Tensor all;                  // every parameter's values, in the gradients' layout
     at::Tensor values, gradients;    // this rank's part
@@ -105,27 +84,19 @@ class ShardedOptimizer {
 
   using StateByName = std::map<std::string, at::Tensor>;  // "fc1.weight.exp_avg"
 
-  [[noreturn]] static void refuse(const std::string& why);
   void add_items(std::vector<ParameterGroup> groups);
   void lay_out(std::size_t number);
   void check_in_place() const;
   void form_batches(Bucket& bucket);
   void update(Bucket& bucket, const at::Tensor& overflow);
+  using FlatOptimizerBase::update;
   void settle_skipped();
   void check_state(const StateByName& given) const;
   at::Tensor place_in(const at::Tensor& flat, const Item& item) const;
-  float* steps() const;
 
-  // Constant after construction.
   DdpBase& ddp_;
-  std::vector<Item> items_;
   std::vector<std::size_t> item_of_;  // by ddp_'s number of a parameter; kNoItem: in no group
-  bool takes_overflow_ = true;        // every fused update takes an overflow
-
-  std::vector<UpdateRule> rules_;  // by group
   std::vector<Bucket> buckets_;
-  at::Tensor steps_;    // by item: its updates so far, float32 on the CPU; the same on all ranks
-  at::Tensor skipped_;  // how many updates were left out since it was last read; undefined: none
 };
 
 }  // namespace ddprun

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -26,8 +25,7 @@ std::vector<std::int64_t> with_first(const at::Tensor& tensor, std::int64_t firs
 
 void check_has_first_dimension(const at::Tensor& tensor) {
   if (tensor.dim() > 0) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "tensor parallel: a tensor without dimensions has no parts: give it one");
+  throw_invalid("tensor parallel: a tensor without dimensions has no parts: give it one");
 }
 
 }  // namespace
@@ -129,9 +127,8 @@ at::Tensor own_part(const at::Tensor& whole, std::int64_t dim, const Communicato
 
 void check_shareable(std::int64_t size, const Communicator& group, const char* what) {
   if (size >= 0 && size % group.size() == 0) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("tensor parallel: ", what, " ", size, " can't be shared evenly by the ",
-                     group.size(), " ranks of the group: use a multiple of ", group.size()));
+  throw_invalid("tensor parallel: ", what, " ", size, " can't be shared evenly by the ",
+                group.size(), " ranks of the group: use a multiple of ", group.size());
 }
 
 }  // namespace ddprun::torch_adapter

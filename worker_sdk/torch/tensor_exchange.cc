@@ -11,10 +11,17 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/kept_on_error.h"
 
 namespace ddprun::torch_adapter {
 namespace {
+
+// In the order of DType.
+constexpr at::ScalarType kScalarTypes[] = {
+    at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,      at::kChar,       at::kByte,
+    at::kInt,   at::kLong,   at::kBool, at::kFloat8_e4m3fn, at::kFloat8_e5m2};
+static_assert(std::size(kScalarTypes) == kNumDTypes);
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::size_t kTravelsAloneBytes = 1 << 20;
@@ -51,7 +58,7 @@ bool has_foreach_copy(at::ScalarType dtype) {
   constexpr at::ScalarType kDTypes[] = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
                                         at::kLong,  at::kInt,    at::kShort, at::kChar,
                                         at::kByte,  at::kBool};
-  return std::find(std::begin(kDTypes), std::end(kDTypes), dtype) != std::end(kDTypes);
+  return std::ranges::find(kDTypes, dtype) != std::end(kDTypes);
 }
 
 // Copies a list of tensors to another; each list has one dtype.
@@ -73,35 +80,11 @@ at::Tensor bytes_from(const void* data, std::size_t size, c10::Device device) {
 }  // namespace
 
 DType dtype_of(const at::TensorBase& tensor, const std::string& what) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kHalf:
-      return DType::kFloat16;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    case at::kLong:
-      return DType::kInt64;
-    case at::kInt:
-      return DType::kInt32;
-    case at::kChar:
-      return DType::kInt8;
-    case at::kByte:
-      return DType::kUInt8;
-    case at::kBool:
-      return DType::kBool;
-    case at::kFloat8_e4m3fn:
-      return DType::kFloat8E4M3;
-    case at::kFloat8_e5m2:
-      return DType::kFloat8E5M2;
-    default:
-      throw Error(ErrorCode::kUnsupported,
-                  concat(what, " has dtype ", c10::toString(tensor.scalar_type()),
-                         ": communicators don't know it; use float32, float64, float16, bfloat16, "
-                         "int64, int32, int8, uint8 or bool, at::view_as_real() of complex"));
-  }
+  const auto* const found = std::ranges::find(kScalarTypes, tensor.scalar_type());
+  if (found != std::end(kScalarTypes)) return static_cast<DType>(found - kScalarTypes);
+  throw_error(ErrorCode::kUnsupported, what, " has dtype ", c10::toString(tensor.scalar_type()),
+              ": communicators don't know it; use float32, float64, float16, bfloat16, "
+              "int64, int32, int8, uint8 or bool, at::view_as_real() of complex");
 }
 
 DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what) {
@@ -116,17 +99,17 @@ DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what
     case at::kComplexDouble:
       return DType::kFloat64;
     default:
-      throw Error(ErrorCode::kUnsupported,
-                  concat(what, " has dtype ", c10::toString(parameter.scalar_type()),
-                         ": its gradient can't be averaged; use float32, float64, float16, "
-                         "bfloat16, complex64 or complex128, or freeze it"));
+      throw_error(ErrorCode::kUnsupported, what, " has dtype ",
+                  c10::toString(parameter.scalar_type()),
+                  ": its gradient can't be averaged; use float32, float64, float16, "
+                  "bfloat16, complex64 or complex128, or freeze it");
   }
 }
 
 void check_plain_gradient(const at::Tensor& parameter, const std::string& name, GradientMay may) {
   const at::Tensor& gradient = parameter.mutable_grad();
   const auto refuse = [&name](const auto&... why) {
-    throw Error(ErrorCode::kUnsupported, concat("the gradient of ", name, why...));
+    throw_error(ErrorCode::kUnsupported, "the gradient of ", name, why...);
   };
   if (gradient.layout() != c10::kStrided && !(may.be_sparse && gradient.is_sparse())) {
     refuse(
@@ -160,17 +143,13 @@ TensorView view_of(const at::Tensor& contiguous, const std::string& what) {
 }
 
 at::Tensor tensor_over(const TensorView& view) {
-  constexpr at::ScalarType kTypes[] = {
-      at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,      at::kChar,       at::kByte,
-      at::kInt,   at::kLong,   at::kBool, at::kFloat8_e4m3fn, at::kFloat8_e5m2};
-  static_assert(std::size(kTypes) == kNumDTypes);
   const bool is_on_host = view.device.kind == Device::Kind::kCpu;
   const c10::Device device =
       is_on_host ? c10::Device(c10::kCPU)
                  : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(view.device.index));
   return at::from_blob(
       view.data, {static_cast<std::int64_t>(view.count)},
-      at::TensorOptions().dtype(kTypes[static_cast<std::size_t>(view.dtype)]).device(device));
+      at::TensorOptions().dtype(kScalarTypes[static_cast<std::size_t>(view.dtype)]).device(device));
 }
 
 void copy_times(const at::Tensor& place, const at::Tensor& source, double factor) {
@@ -210,7 +189,7 @@ void TensorBroadcast::lay_out() {
       return kind.tensors.front().scalar_type() == tensor.scalar_type() &&
              kind.tensors.front().device() == tensor.device();
     };
-    auto kind = std::find_if(kinds_.begin(), kinds_.end(), is_its);
+    auto kind = std::ranges::find_if(kinds_, is_its);
     if (kind == kinds_.end()) kind = kinds_.insert(kinds_.end(), Kind());
     const at::Tensor place = staging_.narrow(0, offset, dense_size(tensor));
     kind->tensors.push_back(tensor);
@@ -223,8 +202,8 @@ void TensorBroadcast::lay_out() {
 bool TensorBroadcast::fits() const {
   const auto is_alone = [&](const at::Tensor& tensor) { return travels_alone(tensor, device_); };
   const auto is_empty = [](const at::Tensor& tensor) { return tensor.numel() == 0; };
-  if (!std::all_of(alone_.begin(), alone_.end(), is_alone)) return false;
-  if (!std::all_of(empty_.begin(), empty_.end(), is_empty)) return false;
+  if (!std::ranges::all_of(alone_, is_alone)) return false;
+  if (!std::ranges::all_of(empty_, is_empty)) return false;
   for (const Kind& kind : kinds_) {
     for (std::size_t i = 0; i < kind.tensors.size(); ++i) {
       const at::Tensor &tensor = kind.tensors[i], &place = kind.places[i];

@@ -10,8 +10,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/sparse_gradients.h"
 
@@ -29,8 +29,8 @@ std::vector<ModelEntry> entries_of(const DdpOptions& options) {
 
 void refuse_with_zero(bool is_set, const char* what) {
   if (!is_set) return;
-  throw Error(ErrorCode::kUnsupported, concat("DdpOptions::zero: not with ", what,
-                                              ": it needs whole averages on every rank"));
+  throw_error(ErrorCode::kUnsupported, "DdpOptions::zero: not with ", what,
+              ": it needs whole averages on every rank");
 }
 
 void check_zero(const DdpOptions& options) {
@@ -51,10 +51,9 @@ std::string shape_text(const at::Tensor& tensor) {
 void check_sendable(const char* kind, const NamedTensor& state) {
   const bool sparse = state.tensor.layout() != c10::kStrided;
   if (!sparse && at::has_internal_overlap(state.tensor) != at::MemOverlap::Yes) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat(kind, " ", state.name, sparse ? " is sparse" : "'s elements share memory",
-                     ": it can't be sent; ", sparse ? "give a dense one" : "clone() it first",
-                     ", or name it in DdpOptions::ignored"));
+  throw_invalid(kind, " ", state.name, sparse ? " is sparse" : "'s elements share memory",
+                ": it can't be sent; ", sparse ? "give a dense one" : "clone() it first",
+                ", or name it in DdpOptions::ignored");
 }
 
 // Gives a layer's own parameters without the copy that named_parameters() makes of their names.
@@ -87,7 +86,7 @@ ModelState state_of(const torch::nn::Module& module, const std::vector<std::stri
   const auto add = [&](const char* kind, const auto& items, std::vector<NamedTensor>& list) {
     for (const auto& item : items) {
       unknown.erase(item.key());
-      if (std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end()) continue;
+      if (std::ranges::find(ignored, item.key()) != ignored.end()) continue;
       list.push_back({item.key(), item.value()});
       check_sendable(kind, list.back());
     }
@@ -95,13 +94,12 @@ ModelState state_of(const torch::nn::Module& module, const std::vector<std::stri
   add("parameter", module.named_parameters(), state.parameters);
   add("buffer", module.named_buffers(), state.buffers);
   for (const auto& item : module.named_parameters()) {
-    const bool is_ignored = std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end();
+    const bool is_ignored = std::ranges::find(ignored, item.key()) != ignored.end();
     if (is_ignored) state.ignored_parameters.push_back(item.value());
   }
   if (unknown.empty()) return state;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("DdpOptions::ignored has \"", one_line(*unknown.begin()),
-                     "\": the model has no parameter or buffer of that name"));
+  throw_invalid("DdpOptions::ignored has \"", one_line(*unknown.begin()),
+                "\": the model has no parameter or buffer of that name");
 }
 
 // Returns the parameters with sparse gradients. With DdpOptions::zero it returns none: such a
@@ -137,9 +135,7 @@ void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
   const std::string difference = first_model_difference(communicator.rank(), mine, rank_zeros);
   constexpr std::size_t kMaxReportBytes = 1024;
   for (const auto& report : gather_texts(difference, kMaxReportBytes, communicator, device)) {
-    if (!report.empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "the ranks' models differ: " + report);
-    }
+    if (!report.empty()) throw_invalid("the ranks' models differ: ", report);
   }
 }
 
@@ -222,9 +218,8 @@ void WrappedModel::forget_gradients() const {
 void WrappedModel::check_frozen() const {
   for (const NamedTensor& each : frozen_) {
     if (!each.tensor.requires_grad()) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("parameter ", each.name, " requires a gradient now, it was frozen before: ",
-                       "its gradient would not be averaged; wrap the model anew"));
+    throw_invalid("parameter ", each.name, " requires a gradient now, it was frozen before: ",
+                  "its gradient would not be averaged; wrap the model anew");
   }
 }
 
@@ -266,11 +261,9 @@ void WrappedModel::look_at_all_parameters() {
     const at::Tensor& parameter = item.value();
     if (known.contains(parameter.unsafeGetTensorImpl())) continue;
     if (parameter.requires_grad() && !were_frozen.contains(parameter.unsafeGetTensorImpl())) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat("parameter ", item.key(),
-                 " was added or replaced since the model was wrapped: its gradient would not "
-                 "be averaged; make the model whole before DistributedDataParallel"));
+      throw_invalid("parameter ", item.key(),
+                    " was added or replaced since the model was wrapped: its gradient would not "
+                    "be averaged; make the model whole before DistributedDataParallel");
     }
     frozen_.push_back({item.key(), parameter});
   }

@@ -110,7 +110,7 @@ TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the jo
   CHECK(b.rounds[1].restart_count == 1);
   CHECK(a.rounds[1].node_rank == a.rounds[0].node_rank);
   CHECK(a.rounds[1].master_port != a.rounds[0].master_port);
-  const std::string jobs = f.daemon->jobs_json();
+  const std::string jobs = f.get("/v1/jobs");
   CHECK_THAT(jobs, Contains("\"rounds\":[{\"round\":1,\"nodes\":2") && Contains("exit code 7") &&
                        Contains("\"seconds\":{\"rendezvous\":") && Contains("\"ettr\":"));
   b.worker_fails(9);
@@ -141,11 +141,11 @@ TEST_CASE(
   CHECK(says("\"jobs\":{\"live\":1,\"finished\":0,\"max_finished\":1000,"));
   CHECK(says("\"agents\":{\"joined\":1"));
   CHECK(says("\"addresses\":[\"127.0.0.1:" + std::to_string(f.port) + "\"]"));
-  CHECK_THAT(f.daemon->jobs_json(), Contains("\"finished\":[]"));
+  CHECK_THAT(f.get("/v1/jobs"), Contains("\"finished\":[]"));
   a.workers_succeed();
   REQUIRE(f.all_exited());
   REQUIRE(run_until(f.io, [&] { return says("\"live\":0,\"finished\":1,"); }));
-  CHECK_THAT(f.daemon->jobs_json(),
+  CHECK_THAT(f.get("/v1/jobs"),
              Contains("\"jobs\":[]") &&
                  Contains("\"finished\":[{\"run_id\":\"job\",\"phase\":\"ended\",\"exit_code\":0"));
   bool idle = false;

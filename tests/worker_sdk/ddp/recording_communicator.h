@@ -42,20 +42,13 @@ class RecordingCommunicator : public Communicator {
   int size() const override { return num_ranks; }
   std::string_view backend() const override { return name; }
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    calls.push_back({buffer, op, options.async, std::make_shared<RecordingWork>(), {}});
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    const bool is_scatter = call.kind == CollectiveKind::kReduceScatter;
+    if (call.kind != CollectiveKind::kAllReduce && !is_scatter) return unexpected();
+    calls.push_back({call.input, call.op, options.async, std::make_shared<RecordingWork>(),
+                     is_scatter ? call.output : TensorView()});
     return calls.back().work;
   }
-  WorkPtr reduce(TensorView, ReduceOp, int, const CallOptions&) override { return unexpected(); }
-  WorkPtr broadcast(TensorView, int, const CallOptions&) override { return unexpected(); }
-  WorkPtr all_gather(TensorView, TensorView, const CallOptions&) override { return unexpected(); }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    calls.push_back({input, op, options.async, std::make_shared<RecordingWork>(), output});
-    return calls.back().work;
-  }
-  WorkPtr send(TensorView, int, const CallOptions&) override { return unexpected(); }
-  WorkPtr recv(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr group(const std::function<void()>&, bool) override { return unexpected(); }
   void barrier(const CallOptions&) override { unexpected(); }
   std::unique_ptr<Communicator> split(const std::vector<int>&, const SplitOptions&) override {

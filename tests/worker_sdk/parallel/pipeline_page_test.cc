@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/support/catch.h"
-#include "worker_sdk/parallel/pipeline_timeline.h"
+#include "tests/worker_sdk/parallel/pipeline_timeline.h"
 
 using namespace ddprun;
 using ddprun::test::Contains;
@@ -21,9 +21,9 @@ std::string text_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("docs/pipeline.md: its drawing is what draw_pipeline gives") {
+TEST_CASE("docs/pipeline.md: its drawing is the schedule") {
   CHECK_THAT(text_of("docs/pipeline.md"),
-             Contains("```\n" + draw_pipeline(PipelineKind::k1F1B, 4, 8) + "```\n"));
+             Contains("```\n" + test::draw_pipeline(PipelineKind::k1F1B, 4, 8) + "```\n"));
 }
 
 TEST_CASE("docs/pipeline.md: its first example is lines of the program") {

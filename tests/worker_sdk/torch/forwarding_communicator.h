@@ -19,27 +19,8 @@ class ForwardingCommunicator : public Communicator {
   int rank() const override { return real_.rank(); }
   int size() const override { return real_.size(); }
   std::string_view backend() const override { return real_.backend(); }
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    return real_.all_reduce(buffer, op, options);
-  }
-  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
-    return real_.reduce(buffer, op, root, options);
-  }
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    return real_.broadcast(buffer, root, options);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    return real_.all_gather(input, output, options);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    return real_.reduce_scatter(input, output, op, options);
-  }
-  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
-    return real_.send(buffer, peer, options);
-  }
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
-    return real_.recv(buffer, peer, options);
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    return real_.run(call, options);
   }
   WorkPtr group(const std::function<void()>& calls, bool async) override {
     return real_.group(calls, async);
@@ -64,18 +45,11 @@ class OnGpu : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    return ForwardingCommunicator::all_reduce(on_gpu(buffer), op, options);
-  }
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    return ForwardingCommunicator::broadcast(on_gpu(buffer), root, options);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    return ForwardingCommunicator::all_gather(on_gpu(input), on_gpu(output), options);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    return ForwardingCommunicator::reduce_scatter(on_gpu(input), on_gpu(output), op, options);
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    CollectiveCall its = call;
+    its.input = on_gpu(call.input);
+    its.output = on_gpu(call.output);
+    return ForwardingCommunicator::run(its, options);
   }
 
  private:
@@ -100,20 +74,11 @@ class LikeNccl final : public ForwardingCommunicator {
   using ForwardingCommunicator::ForwardingCommunicator;
 
   std::string_view backend() const override { return "nccl"; }
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    check(op);
-    return ForwardingCommunicator::all_reduce(buffer, op, options);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    check(op);
-    return ForwardingCommunicator::reduce_scatter(input, output, op, options);
-  }
-
- private:
-  static void check(ReduceOp op) {
-    if (op != ReduceOp::kAverage) return;
-    throw Error(ErrorCode::kUnsupported, "an average, where NCCL should sum");
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    if (call.op == ReduceOp::kAverage) {
+      throw Error(ErrorCode::kUnsupported, "an average, where NCCL should sum");
+    }
+    return ForwardingCommunicator::run(call, options);
   }
 };
 

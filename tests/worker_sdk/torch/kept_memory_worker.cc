@@ -94,30 +94,25 @@ class NotedOnGpu final : public OnGpu {
  public:
   explicit NotedOnGpu(std::unique_ptr<Communicator> real) : OnGpu(*real), real_(std::move(real)) {}
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    last_written = buffer.data;
-    return OnGpu::all_reduce(buffer, op, options);
-  }
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    if (is_passed_over()) return completed_work();
-    last_written = buffer.data;
-    return OnGpu::broadcast(buffer, root, options);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    if (is_passed_over()) {  // as if all ranks had this rank's values
-      for (std::size_t offset = 0; offset < output.size_bytes(); offset += input.size_bytes()) {
-        std::memcpy(static_cast<char*>(output.data) + offset, input.data, input.size_bytes());
-      }
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    if (call.kind != CollectiveKind::kAllReduce && is_passed_over()) {
+      if (call.kind == CollectiveKind::kAllGather) repeat(call.input, call.output);
       return completed_work();
     }
-    last_written = output.data;
-    return OnGpu::all_gather(input, output, options);
+    last_written = call.output.data;
+    return OnGpu::run(call, options);
   }
 
   const void* last_written = nullptr;
   int num_passed_over = 0;  // so many operations to come never reach NCCL
 
  private:
+  // As if all ranks had this rank's values.
+  static void repeat(TensorView input, TensorView output) {
+    for (std::size_t offset = 0; offset < output.size_bytes(); offset += input.size_bytes()) {
+      std::memcpy(static_cast<char*>(output.data) + offset, input.data, input.size_bytes());
+    }
+  }
   bool is_passed_over() { return num_passed_over > 0 && num_passed_over-- > 0; }
 
   const std::unique_ptr<Communicator> real_;

@@ -12,10 +12,10 @@
 #include <system_error>
 #include <utility>
 
-#include "common/error.h"
 #include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/regular_file.h"
+#include "common/throw_error.h"
 
 namespace ddprun {
 namespace {
@@ -115,13 +115,11 @@ bool is_temporary_name(std::string_view name) {
 
 CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept, Role role)
     : path_(std::move(path)), num_kept_(num_kept) {
-  if (num_kept_ < 1)
-    throw Error(ErrorCode::kInvalidArgument, "a directory keeps at least one checkpoint");
+  if (num_kept_ < 1) throw_invalid("a directory keeps at least one checkpoint");
   const auto refuse = [&](int error_number) {
     const std::string link = dangling_link(path_);
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("can't write to the checkpoint directory ", path_, ": ",
-                       link.empty() ? errno_text(error_number) : link));
+    throw_invalid("can't write to the checkpoint directory ", path_, ": ",
+                  link.empty() ? errno_text(error_number) : link);
   };
   std::error_code error;
   const bool made = role == Role::kOwner && fs::create_directories(path_, error);
@@ -149,7 +147,7 @@ std::vector<std::uint64_t> CheckpointDirectory::steps() const {
   for (const std::string& name : names()) {
     if (const auto step = parse_checkpoint_name(name)) steps.push_back(*step);
   }
-  std::sort(steps.begin(), steps.end());
+  std::ranges::sort(steps);
   return steps;
 }
 
@@ -219,9 +217,8 @@ std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
   const std::size_t num_older = damaged.size() - 1;
   const std::string rest =
       num_older == 0 ? "; move it" : concat(", and ", num_older, " older, damaged, too; move them");
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("no whole checkpoint is left: ", damaged.front().first, ": ",
-                     damaged.front().second, rest, " away to begin anew"));
+  throw_invalid("no whole checkpoint is left: ", damaged.front().first, ": ",
+                damaged.front().second, rest, " away to begin anew");
 }
 
 std::string CheckpointDirectory::write(std::uint64_t step, const Metadata& metadata,
@@ -273,7 +270,7 @@ void CheckpointDirectory::remove_outdated(std::uint64_t step, const std::string&
   for (const std::string& name : names()) {
     const auto shard = parse_shard_name(name);
     if (!shard) continue;
-    const bool is_older = std::binary_search(older.begin(), older.end(), shard->step);
+    const bool is_older = std::ranges::binary_search(older, shard->step);
     const bool is_replaced = shard->step == step && shard->save != save;
     if (is_older || is_replaced) ::unlink(path_of(*shard).c_str());
   }

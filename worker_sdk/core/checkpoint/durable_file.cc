@@ -18,12 +18,12 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/error.h"
 #include "common/fd_text.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
 #include "common/regular_file.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 
@@ -154,8 +154,7 @@ std::string read_whole(const std::string& path) {
     check_size(bytes, size);
     read_up_to(size);
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kResourceExhausted,
-                concat(what, ": no memory for its ", size, " bytes"));
+    throw_error(ErrorCode::kResourceExhausted, what, ": no memory for its ", size, " bytes");
   }
   return bytes;
 }
@@ -180,9 +179,8 @@ DirectoryLock::DirectoryLock(const std::string& path, std::chrono::milliseconds 
       return;
     }
     if (is_seen && now >= deadline) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("process ", holder, " uses the checkpoint directory ", path,
-                         ": one training per directory; end that one, or give another directory"));
+      throw_invalid("process ", holder, " uses the checkpoint directory ", path,
+                    ": one training per directory; end that one, or give another directory");
     }
     std::this_thread::sleep_for(kPause);
   }

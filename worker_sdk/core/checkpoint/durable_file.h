@@ -53,8 +53,6 @@ class WriterThread {
   WriterThread() = default;
   // Waits for the task under way, which uses its caller's buffers. The task's exception is lost.
   ~WriterThread();
-  WriterThread(const WriterThread&) = delete;
-  WriterThread& operator=(const WriterThread&) = delete;
 
   // Waits for the task under way, if any, and returns when the new one has begun. Throws what the
   // earlier one threw, or Error(kResourceExhausted) if no thread can be started; then nothing

@@ -36,8 +36,8 @@ void append_utf8(std::string& text, std::uint32_t code) {
 
 bool has_one_twice(const std::vector<std::string>& names) {
   std::vector<std::string_view> sorted(names.begin(), names.end());
-  std::sort(sorted.begin(), sorted.end());
-  return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+  std::ranges::sort(sorted);
+  return std::ranges::adjacent_find(sorted) != sorted.end();
 }
 
 // Each read_…() returns false if it finds no such value; the rest of the text is then meaningless.

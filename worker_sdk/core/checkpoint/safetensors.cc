@@ -51,7 +51,7 @@ std::uint64_t number(const JsonValue& value, const char* what) {
 }
 
 const JsonValue& field(const JsonValue& object, std::string_view key) {
-  const auto found = std::find(object.names.begin(), object.names.end(), key);
+  const auto found = std::ranges::find(object.names, key);
   if (found == object.names.end()) reject(concat("its header lacks ", key));
   return object.items[static_cast<std::size_t>(found - object.names.begin())];
 }
@@ -130,8 +130,8 @@ TensorBytes read_tensor(const std::string& name, const JsonValue& entry, std::st
 
 // Sorts the tensors by place, and checks that they have no overlaps and no gaps.
 void check_places(std::vector<TensorBytes>& tensors, std::string_view data) {
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const auto& a, const auto& b) { return a.bytes.data() < b.bytes.data(); });
+  std::ranges::stable_sort(
+      tensors, [](const auto& a, const auto& b) { return a.bytes.data() < b.bytes.data(); });
   std::size_t expected = 0;
   for (const TensorBytes& tensor : tensors) {
     if (tensor.bytes.data() != data.data() + expected) reject("its tensors overlap or have gaps");

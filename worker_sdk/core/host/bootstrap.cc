@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/random_id.h"
 #include "common/socket.h"
+#include "common/throw_error.h"
 #include "rendezvous/store/store_timeout.h"
 
 namespace ddprun::host {
@@ -73,8 +74,7 @@ UniqueFd connect_unix(const std::string& name, int rank, StartWatch& watch, Dead
     }
     watch.look();
     if (deadline.expired()) {
-      throw Error(ErrorCode::kTimeout,
-                  concat("rank ", rank, " does not take connections: does it hang?"));
+      throw_error(ErrorCode::kTimeout, "rank ", rank, " does not take connections: does it hang?");
     }
     const Deadline pause = Deadline::after(kFullQueuePause);
     ::poll(nullptr, 0, std::min(pause.poll_timeout_ms(), deadline.poll_timeout_ms()));
@@ -131,9 +131,9 @@ PeerRecord PeerRecord::decode(const std::string& text, int rank) {
   in >> record.pid_namespace >> record.endpoint.port;
   if (!in || version != kRecordVersion || !from_hex(token, record.token) ||
       record.unix_name.size() > 90) {
-    throw Error(ErrorCode::kProtocol, concat("rank ", rank,
-                                             " speaks another version of the host "
-                                             "communicator: use the same build on every node"));
+    throw_error(ErrorCode::kProtocol, "rank ", rank,
+                " speaks another version of the host "
+                "communicator: use the same build on every node");
   }
   in >> record.endpoint.host;
   return record;
@@ -168,10 +168,9 @@ std::vector<PeerRecord> exchange_records(store::Store& store,
     texts = store.multi_get(keys);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kTimeout) throw;
-    throw Error(
-        ErrorCode::kTimeout,
-        concat("rank ", options.rank, " waited ", options.init_timeout.count(),
-               " ms for the others to make the host communicator; ", missing_records(store, keys)));
+    throw_error(ErrorCode::kTimeout, "rank ", options.rank, " waited ",
+                options.init_timeout.count(), " ms for the others to make the host communicator; ",
+                missing_records(store, keys));
   }
   std::vector<PeerRecord> records;
   for (int rank = 0; rank < options.size; ++rank) {
@@ -198,8 +197,8 @@ NodeConnections accept_members(UniqueFd listener, const Token& token, const Topo
           missing.push_back(topology.local_ranks()[i]);
         }
       }
-      throw Error(ErrorCode::kTimeout, concat("ranks of this node did not connect to rank ",
-                                              topology.rank(), ": missing: ", listed(missing)));
+      throw_error(ErrorCode::kTimeout, "ranks of this node did not connect to rank ",
+                  topology.rank(), ": missing: ", listed(missing));
     }
     const Hello& hello = arrival->hello;
     if (hello.from >= topology.size() || !topology.same_node(hello.from)) continue;
@@ -234,10 +233,10 @@ void hand_memory(int connection, int memory_fd, int rank, Deadline deadline) {
   while (send_with_fd(connection, "m", memory_fd) != 1) {
     if (errno == EAGAIN) {
       if (wait_ready(connection, POLLOUT, deadline)) continue;
-      throw Error(ErrorCode::kTimeout, concat("rank ", rank, " does not take shared memory"));
+      throw_error(ErrorCode::kTimeout, "rank ", rank, " does not take shared memory");
     }
     if (errno != EINTR) {
-      throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " is gone: ", errno_text(errno)));
+      throw_error(ErrorCode::kPeerLost, "rank ", rank, " is gone: ", errno_text(errno));
     }
   }
 }
@@ -250,18 +249,17 @@ UniqueFd receive_memory(const NodeConnections& connections, const Topology& topo
   char byte = 0;
   do {
     if (!wait_ready(fd, POLLIN, deadline)) {
-      throw Error(ErrorCode::kTimeout,
-                  concat("no shared memory from rank ", first, " before the deadline"));
+      throw_error(ErrorCode::kTimeout, "no shared memory from rank ", first,
+                  " before the deadline");
     }
     message = receive_with_fd(fd, &byte, 1);
   } while (message.size < 0 && (errno == EINTR || errno == EAGAIN));
   if (message.lost_fd) {
-    throw Error(ErrorCode::kResourceExhausted,
-                concat("rank ", topology.rank(),
-                       " can't take shared memory: it has too many open files (ulimit -n)"));
+    throw_error(ErrorCode::kResourceExhausted, "rank ", topology.rank(),
+                " can't take shared memory: it has too many open files (ulimit -n)");
   }
   if (!message.fd) {
-    throw Error(ErrorCode::kPeerLost, concat("rank ", first, ", the first of this node, is gone"));
+    throw_error(ErrorCode::kPeerLost, "rank ", first, ", the first of this node, is gone");
   }
   return std::move(message.fd);
 }

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/error.h"
 #include "common/quiet_thread.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_node.h"
@@ -27,11 +27,9 @@
 namespace ddprun::host {
 namespace {
 
-constexpr int kAnyRoot = 0;
-
 template <typename... Parts>
 [[noreturn]] void refuse(const Parts&... why) {
-  throw Error(ErrorCode::kInvalidArgument, concat(why...));
+  throw_invalid(why...);
 }
 
 struct QueuedWork;
@@ -114,8 +112,6 @@ class OrderedExecutor {
     }
     if (thread_.joinable()) thread_.join();
   }
-  OrderedExecutor(const OrderedExecutor&) = delete;
-  OrderedExecutor& operator=(const OrderedExecutor&) = delete;
 
   // Returns when `operation` and all before it have run; throws what it threw. Calls `has_place`
   // once later operations can't overtake this one.
@@ -256,77 +252,29 @@ class HostCommunicator final : public Communicator {
 
   bool narrows() const override { return node_ && node_->is_alone_on_its_node(); }
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    check(buffer, "buffer");
-    check_reduction(buffer, op);
-    CallHeader what = header(CollectiveKind::kAllReduce, buffer, op);
-    if (options.wire) {
-      check_wire(*options.wire, buffer, op);
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    if (call.is_message()) return message(call, options);
+    check(call.input, call.has_parts() ? "input" : "buffer");
+    if (call.has_parts()) {
+      check(call.output, "output");
+      check_parts(call.part(), call.whole());
+    }
+    if (has_op(call.kind)) check_reduction(call.input, call.op);
+    if (has_root(call.kind)) check_rank(call.root, "root");
+    CallHeader what = header(call);
+    if (options.wire && call.kind == CollectiveKind::kAllReduce) {
+      check_wire(*options.wire, call.input, call.op);
       what.wire = *options.wire;
     }
-    return collective(what, options, [this, buffer, op](const Call& call) {
-      buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
-    });
-  }
-
-  // This is an all_reduce whose result is copied out on `root` alone.
-  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
-    check(buffer, "buffer");
-    check_reduction(buffer, op);
-    check_rank(root, "root");
-    return collective(header(CollectiveKind::kReduce, buffer, op, root), options,
-                      [this, buffer, op](const Call& call) {
-                        buffer.count > 0 ? algorithms().all_reduce(call, buffer, op)
-                                         : algorithms().barrier(call);
-                      });
-  }
-
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    check(buffer, "buffer");
-    check_rank(root, "root");
-    return collective(header(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
-                      [this, buffer, root](const Call& call) {
-                        buffer.count > 0 ? algorithms().broadcast(call, buffer, root)
-                                         : algorithms().barrier(call);
-                      });
-  }
-
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    check(input, "input");
-    check(output, "output");
-    check_parts(input, output);
-    return collective(header(CollectiveKind::kAllGather, input), options,
-                      [this, input, output](const Call& call) {
-                        input.count > 0 ? algorithms().all_gather(call, input, output)
-                                        : algorithms().barrier(call);
-                      });
-  }
-
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    check(input, "input");
-    check(output, "output");
-    check_parts(output, input);
-    check_reduction(output, op);
-    return collective(header(CollectiveKind::kReduceScatter, output, op), options,
-                      [this, input, output, op](const Call& call) {
-                        output.count > 0 ? algorithms().reduce_scatter(call, input, output, op)
-                                         : algorithms().barrier(call);
-                      });
-  }
-
-  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
-    return message(CollectiveKind::kSend, buffer, peer, options);
-  }
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
-    return message(CollectiveKind::kRecv, buffer, peer, options);
+    return collective(what, options,
+                      [this, call](const Call& entered) { carry_out(call, entered); });
   }
   WorkPtr recv_any(TensorView buffer, int* source, const CallOptions& options) override {
     refuse_in_group("recv_any");
     check(buffer, "buffer");
     if (!inbox_) refuse("there is no other rank to receive from");
     OneCaller::Inside inside(caller_);
-    return receive(header(CollectiveKind::kRecv, buffer, ReduceOp::kSum, Inbox::kAnyRank), buffer,
+    return receive({CollectiveKind::kRecv, buffer, buffer, ReduceOp::kSum, Inbox::kAnyRank},
                    options, source, inside);
   }
 
@@ -344,7 +292,7 @@ class HostCommunicator final : public Communicator {
     refuse_in_group("barrier");
     CallOptions blocking = options;
     blocking.async = false;
-    collective(header(CollectiveKind::kBarrier, {}), blocking,
+    collective(header({CollectiveKind::kBarrier}), blocking,
                [this](const Call& call) { algorithms().barrier(call); });
   }
 
@@ -356,7 +304,7 @@ class HostCommunicator final : public Communicator {
     }
     std::unique_ptr<CommBuffer> buffer;
     const TensorView bytes{.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8};
-    collective(header(CollectiveKind::kAllocate, bytes), {}, [&](const Call& call) {
+    collective(header({CollectiveKind::kAllocate, bytes}), {}, [&](const Call& call) {
       if (node_) {
         buffer = node_->allocate(call, size_bytes);
         return;
@@ -392,19 +340,33 @@ class HostCommunicator final : public Communicator {
   }
 
  private:
-  // The body of a call. A call without elements still meets the other ranks, to stay in step.
+  // The body of a call.
   using Body = std::function<void(const Call&)>;
 
   Collectives& algorithms() { return node_ ? node_->collectives() : solo_; }
 
-  CallHeader header(CollectiveKind kind, const TensorView& view, ReduceOp op = ReduceOp::kSum,
-                    int root = kAnyRoot) const {
+  // A call without elements still meets the other ranks, to stay in step.
+  void carry_out(const CollectiveCall& asked, const Call& call) {
+    if (asked.part().count == 0) return algorithms().barrier(call);
+    switch (asked.kind) {
+      case CollectiveKind::kBroadcast:
+        return algorithms().broadcast(call, asked.input, asked.root);
+      case CollectiveKind::kAllGather:
+        return algorithms().all_gather(call, asked.input, asked.output);
+      case CollectiveKind::kReduceScatter:
+        return algorithms().reduce_scatter(call, asked.input, asked.output, asked.op);
+      default:  // kAllReduce, and kReduce, whose result is copied out on the root alone
+        return algorithms().all_reduce(call, asked.input, asked.op);
+    }
+  }
+
+  static CallHeader header(const CollectiveCall& call) {
     CallHeader made;
-    made.kind = kind;
-    made.count = view.count;
-    made.dtype = made.wire = view.dtype;
-    made.op = static_cast<std::uint8_t>(op);
-    made.root = root;
+    made.kind = call.kind;
+    made.count = call.part().count;
+    made.dtype = made.wire = call.part().dtype;
+    made.op = static_cast<std::uint8_t>(call.op);
+    made.root = call.root;
     return made;
   }
 
@@ -430,35 +392,35 @@ class HostCommunicator final : public Communicator {
     if (group_.is_open()) refuse(call, " can't be part of a group");
   }
 
-  WorkPtr message(CollectiveKind kind, const TensorView& buffer, int peer,
-                  const CallOptions& options) {
-    check(buffer, "buffer");
-    check_rank(peer, "peer");
+  WorkPtr message(const CollectiveCall& asked, const CallOptions& options) {
+    check(asked.input, "buffer");
+    check_rank(asked.root, "peer");
     OneCaller::Inside inside(caller_);
     if (group_.is_open()) {
-      add_message(kind, buffer, peer, options);
+      add_message(asked, options);
       return nullptr;
     }
-    if (peer == rank()) refuse("rank ", peer, " can send to itself in a group only");
-    CallHeader what = header(kind, buffer, ReduceOp::kSum, peer);
-    if (kind == CollectiveKind::kRecv) return receive(what, buffer, options, nullptr, inside);
-    SendQueue& entry = send_queues_[peer];
+    if (asked.root == rank()) refuse("rank ", asked.root, " can send to itself in a group only");
+    if (asked.kind == CollectiveKind::kRecv) return receive(asked, options, nullptr, inside);
+    CallHeader what = header(asked);
+    SendQueue& entry = send_queues_[asked.root];
     if (!entry.queue) entry.queue = std::make_unique<OrderedExecutor>("ddprun-send");
     what.sequence = ++entry.num_messages;
     return start(
         *entry.queue, what, options,
-        [this, buffer, peer, tag = options.tag](const Call& call) {
-          node_->send(call, buffer, peer, tag);
+        [this, asked, tag = options.tag](const Call& call) {
+          node_->send(call, asked.input, asked.root, tag);
         },
         inside);
   }
 
-  WorkPtr receive(CallHeader what, const TensorView& buffer, const CallOptions& options,
-                  int* source, OneCaller::Inside& inside) {
+  WorkPtr receive(const CollectiveCall& asked, const CallOptions& options, int* source,
+                  OneCaller::Inside& inside) {
+    CallHeader what = header(asked);
     what.sequence = ++num_received_[what.root];
     std::shared_ptr<Inbox::Receive> receive;
     try {
-      receive = inbox_->post(buffer, what.root, options.tag, options.async);
+      receive = inbox_->post(asked.input, what.root, options.tag, options.async);
     } catch (const Error& error) {
       end_with(error);
     }
@@ -482,16 +444,13 @@ class HostCommunicator final : public Communicator {
     return std::make_shared<ReceiveWork>(receive, *inbox_, is_gone_, std::move(operation));
   }
 
-  void add_message(CollectiveKind kind, const TensorView& buffer, int peer,
-                   const CallOptions& options) {
-    if (peer != rank()) {
-      group_.add([this, kind, buffer, peer, its = in_group(options)] {
-        return message(kind, buffer, peer, its);
-      });
-    } else if (kind == CollectiveKind::kSend) {
-      group_.add_send_to_self(buffer);
+  void add_message(const CollectiveCall& asked, const CallOptions& options) {
+    if (asked.root != rank()) {
+      group_.add([this, asked, its = in_group(options)] { return message(asked, its); });
+    } else if (asked.kind == CollectiveKind::kSend) {
+      group_.add_send_to_self(asked.input);
     } else {
-      group_.add_receive_from_self(buffer);
+      group_.add_receive_from_self(asked.input);
     }
   }
 

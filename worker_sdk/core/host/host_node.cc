@@ -11,9 +11,8 @@
 #include <mutex>
 
 #include "common/env_names.h"
-#include "common/error.h"
 #include "common/socket.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/host/operation_io.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 
@@ -23,9 +22,8 @@ namespace {
 void check_endpoints(const std::vector<PeerRecord>& records, const Topology& topology) {
   for (int rank = 0; rank < topology.size(); ++rank) {
     if (records[static_cast<std::size_t>(rank)].endpoint.port != 0) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("rank ", rank, " has no address for other nodes: set ", env::kNodeAddr,
-                       " there (ddprun does it)"));
+    throw_invalid("rank ", rank, " has no address for other nodes: set ", env::kNodeAddr,
+                  " there (ddprun does it)");
   }
 }
 
@@ -297,8 +295,7 @@ void HostNode::join_node(const std::vector<PeerRecord>& records, int rank, Uniqu
     group_ =
         std::make_unique<NodeGroup>(std::move(topology), SharedMapping(memory.get(), size_bytes));
     if (group_->node_control().magic != kNodeMemoryMagic) {
-      throw Error(ErrorCode::kProtocol,
-                  concat("rank ", first, " shares memory of another version"));
+      throw_error(ErrorCode::kProtocol, "rank ", first, " shares memory of another version");
     }
   } else {
     connections_ = accept_members(std::move(unix_listener), token, topology, watch, start.deadline);

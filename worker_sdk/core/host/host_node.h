@@ -35,8 +35,6 @@ class HostNode {
   HostNode(store::Store& store, const HostCommunicatorOptions& options);
   // No operation may be under way.
   ~HostNode();
-  HostNode(const HostNode&) = delete;
-  HostNode& operator=(const HostNode&) = delete;
 
   NodeGroup& group() { return *group_; }
   Collectives& collectives() { return *collectives_; }

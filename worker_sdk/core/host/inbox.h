@@ -42,8 +42,6 @@ class Inbox {
   Inbox(HostNode& node, int rank, int size, std::chrono::milliseconds timeout);
   // Open receives never complete afterwards.
   ~Inbox();
-  Inbox(const Inbox&) = delete;
-  Inbox& operator=(const Inbox&) = delete;
 
   // Adds a receive. The receives of a rank and tag get its messages in the order of these calls.
   // `in_background`: the message is received even if no thread waits. Throws

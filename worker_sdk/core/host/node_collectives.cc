@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
-#include "common/error.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/host/collectives.h"
 
 namespace ddprun::host {
@@ -285,8 +285,7 @@ class NodeCollectives final : public Collectives {
       const Arena::Place place{.buffer_id = published.buffer_id, .offset = published.offset};
       std::byte* const buffer = arena_.resolve(local, place, size_bytes);
       if (!buffer) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    call.text() + ": another rank uses a buffer that this rank has dropped");
+        throw_invalid(call.text(), ": another rank uses a buffer that this rank has dropped");
       }
       buffers.push_back(buffer);
     }

@@ -11,8 +11,8 @@
 #include <map>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::host {
 namespace {
@@ -49,7 +49,7 @@ std::string absent_text(const RollCallNote& note) {
   if (note.num_absent == 0) return "the network: every rank is in the call";
   std::vector<std::int32_t> ranks(
       note.absent, note.absent + std::min<std::size_t>(note.num_absent, RollCallNote::kMaxNamed));
-  std::sort(ranks.begin(), ranks.end());
+  std::ranges::sort(ranks);
   std::string text = ranks.size() > 1 ? "ranks" : "rank";
   for (std::size_t i = 0; i < ranks.size(); ++i) text += concat(i == 0 ? " " : ", ", ranks[i]);
   if (note.num_absent > ranks.size())
@@ -131,9 +131,9 @@ bool NodeGroup::wait_a_while(Flag& flag, std::uint32_t value, int local, const C
   if (left || broken) {
     if (reached(flag, value)) return true;  // the rank reached it before it left
     throw_if_failed(call.text());
-    throw Error(ErrorCode::kPeerLost,
-                concat("rank ", rank_of(local), " has destroyed its communicator while rank ",
-                       topology_.rank(), " waited for it in ", call.text()));
+    throw_error(ErrorCode::kPeerLost, "rank ", rank_of(local),
+                " has destroyed its communicator while rank ", topology_.rank(),
+                " waited for it in ", call.text());
   }
   const Clock::duration remaining = call.deadline.remaining();
   if (remaining == Clock::duration::zero()) throw_timeout(who_is_behind(local), call);
@@ -181,7 +181,7 @@ std::string NodeGroup::who_is_behind(int waiting_for) {
 }
 
 void NodeGroup::set_absent(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
+  std::ranges::sort(ranks);
   const std::lock_guard lock(absent_mutex_);
   absent_ = std::move(ranks);
 }
@@ -202,9 +202,8 @@ void NodeGroup::throw_timeout(const std::string& supposed, const Call& call, int
       set_absent({note->absent, note->absent + named});
     }
   }
-  throw Error(ErrorCode::kTimeout,
-              concat(call.text(), " on rank ", topology_.rank(), " timed out after ",
-                     call.timeout.count(), " ms: waiting for ", who));
+  throw_error(ErrorCode::kTimeout, call.text(), " on rank ", topology_.rank(), " timed out after ",
+              call.timeout.count(), " ms: waiting for ", who);
 }
 
 void NodeGroup::post_failure(FailureKind kind, int rank, std::string_view text) {
@@ -239,16 +238,15 @@ void NodeGroup::throw_if_failed(const std::string& during) {
   if (listener_) listener_();
   const FailureRecord record = failure();
   if (record.kind == FailureKind::kMismatch) {
-    throw Error(ErrorCode::kProtocol,
-                concat(during, " of rank ", topology_.rank(), " ended: ", record.text));
+    throw_error(ErrorCode::kProtocol, during, " of rank ", topology_.rank(),
+                " ended: ", record.text);
   }
   if (record.kind == FailureKind::kAborted && record.rank == topology_.rank()) {
-    throw Error(ErrorCode::kAborted, concat(during, " ended: aborted: ", record.text));
+    throw_error(ErrorCode::kAborted, during, " ended: aborted: ", record.text);
   }
-  throw Error(
-      ErrorCode::kPeerLost,
-      concat("rank ", record.rank, record.kind == FailureKind::kAborted ? " aborted" : " was lost",
-             " during ", during, " of rank ", topology_.rank(), ": ", record.text));
+  throw_error(ErrorCode::kPeerLost, "rank ", record.rank,
+              record.kind == FailureKind::kAborted ? " aborted" : " was lost", " during ", during,
+              " of rank ", topology_.rank(), ": ", record.text);
 }
 
 void NodeGroup::wake_everybody() {

@@ -223,8 +223,6 @@ class NodeGroup {
       : topology_(std::move(topology)),
         layout_(topology_.num_local()),
         memory_(std::move(memory)) {}
-  NodeGroup(const NodeGroup&) = delete;
-  NodeGroup& operator=(const NodeGroup&) = delete;
 
   const Topology& topology() const { return topology_; }
   int num_local() const { return topology_.num_local(); }

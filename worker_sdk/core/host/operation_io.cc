@@ -3,9 +3,9 @@
 
 #include <cerrno>
 
-#include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::host {
 namespace {
@@ -93,8 +93,7 @@ UniqueFd OperationIo::open(const Endpoint& endpoint, const Hello& hello, const C
     group_.throw_if_failed(call.text());
     look();
     if (call.deadline.expired()) {
-      throw Error(ErrorCode::kUnavailable,
-                  concat("rank ", hello.to, ": can't connect to ", failure));
+      throw_error(ErrorCode::kUnavailable, "rank ", hello.to, ": can't connect to ", failure);
     }
     ::poll(nullptr, 0, static_cast<int>(kLook.count()));
     // Each try is longer: some networks are slow, and a lost packet is sent again only after 1 s.
@@ -123,7 +122,7 @@ void OperationIo::connection_ended(int rank, const std::string& how, const Call&
   await_failure(call);
   group_.post_failure(FailureKind::kRankLost, rank, "its connection ended: " + how);
   group_.throw_if_failed(call.text());
-  throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " was lost during ", call.text()));
+  throw_error(ErrorCode::kPeerLost, "rank ", rank, " was lost during ", call.text());
 }
 
 }  // namespace ddprun::host

@@ -28,8 +28,6 @@ class PeerWatcher {
   PeerWatcher(NodeGroup& group, std::unique_ptr<Greeter> greeter, ArrivalBook& arrivals);
   // Tells the other nodes that this rank leaves (unless something failed), then stops.
   ~PeerWatcher();
-  PeerWatcher(const PeerWatcher&) = delete;
-  PeerWatcher& operator=(const PeerWatcher&) = delete;
 
   // Adds something to watch. Any thread.
   void watch_connection(int local, UniqueFd unix_connection) {

@@ -9,10 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "common/error.h"
 #include "common/fnv1a.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -40,19 +40,17 @@ bool runs_on(int wanted, int made_for, bool is_source, char suffix) {
 std::string device_identity(CudaApi& cuda, int local_rank) {
   int num_devices = 0;
   if (const auto result = cuda.device_count(&num_devices); result != kCudaSuccess) {
-    throw Error(ErrorCode::kUnsupported, "CUDA: " + cuda.error_text(result) + visible_devices());
+    throw_error(ErrorCode::kUnsupported, "CUDA: ", cuda.error_text(result), visible_devices());
   }
-  if (num_devices == 0)
-    throw Error(ErrorCode::kUnsupported, "CUDA sees no GPU" + visible_devices());
+  if (num_devices == 0) throw_error(ErrorCode::kUnsupported, "CUDA sees no GPU", visible_devices());
   if (local_rank >= num_devices) {
-    throw Error(ErrorCode::kUnsupported,
-                concat("LOCAL_RANK is ", local_rank, ", but CUDA sees ", num_devices,
-                       num_devices == 1 ? " GPU" : " GPUs", visible_devices()));
+    throw_error(ErrorCode::kUnsupported, "LOCAL_RANK is ", local_rank, ", but CUDA sees ",
+                num_devices, num_devices == 1 ? " GPU" : " GPUs", visible_devices());
   }
   std::string uuid;
   if (const auto result = cuda.device_uuid(local_rank, &uuid); result != kCudaSuccess) {
-    throw Error(ErrorCode::kUnsupported,
-                concat("the UUID of GPU ", local_rank, ": ", cuda.error_text(result)));
+    throw_error(ErrorCode::kUnsupported, "the UUID of GPU ", local_rank, ": ",
+                cuda.error_text(result));
   }
   return uuid;
 }
@@ -60,8 +58,8 @@ std::string device_identity(CudaApi& cuda, int local_rank) {
 std::string gpu_identity(CudaApi& cuda, int local_rank) {
   std::string bus_id;
   if (const auto result = cuda.device_pci_bus_id(local_rank, &bus_id); result != kCudaSuccess) {
-    throw Error(ErrorCode::kUnsupported,
-                concat("the PCI bus id of GPU ", local_rank, ": ", cuda.error_text(result)));
+    throw_error(ErrorCode::kUnsupported, "the PCI bus id of GPU ", local_rank, ": ",
+                cuda.error_text(result));
   }
   const char* host = std::getenv("NCCL_HOSTID");
   const bool is_given = host != nullptr && *host != '\0';
@@ -102,9 +100,9 @@ void check_code(CudaApi& cuda, int device, const std::string& whose, std::string
   if (cuda.compute_capability(device, &major, &minor) != kCudaSuccess) return;
   const std::string others = made_for_others(flags, major, minor);
   if (others.empty()) return;
-  throw Error(ErrorCode::kUnsupported,
-              concat("GPU ", device, " has compute capability ", major, ".", minor, ", and ", whose,
-                     " is built for ", others, ": use one that is built for this GPU"));
+  throw_error(ErrorCode::kUnsupported, "GPU ", device, " has compute capability ", major, ".",
+              minor, ", and ", whose, " is built for ", others,
+              ": use one that is built for this GPU");
 }
 
 std::string ras_address(const std::string& run_id, const Endpoint& store) {
@@ -118,9 +116,8 @@ TestGpu test_gpu(const char* text) {
 
 TestGpu read_test_gpu(std::string_view text, bool has_switches) {
   if (!text.empty() && !has_switches) {
-    throw Error(ErrorCode::kInvalidArgument,
-                std::string(env::kTestGpu) +
-                    " is set, and an installed program has no switches for tests: unset it");
+    throw_invalid(env::kTestGpu,
+                  " is set, and an installed program has no switches for tests: unset it");
   }
   TestGpu found;
   std::istringstream keys{std::string(text)};
@@ -133,8 +130,7 @@ TestGpu read_test_gpu(std::string_view text, bool has_switches) {
     } else if (micros > 0) {
       found.watchdog = std::chrono::microseconds(micros);
     } else {
-      throw Error(ErrorCode::kInvalidArgument, std::string(env::kTestGpu) + ": unknown key \"" +
-                                                   key + "\"; there are: shared, watchdog_us=N");
+      throw_invalid(env::kTestGpu, ": unknown key \"", key, "\"; there are: shared, watchdog_us=N");
     }
   }
   return found;

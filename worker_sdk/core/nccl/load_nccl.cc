@@ -12,7 +12,7 @@
 #include <string>
 
 #include "common/env_names.h"
-#include "common/error.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/nccl/loader.h"
 
 namespace ddprun::nccl {
@@ -73,8 +73,8 @@ int checked_version(const DynamicLibrary& library) {
   int version = 0;
   if (get(&version) != ncclSuccess) version = 0;
   if (version >= kMinVersion) return version;
-  throw Error(ErrorCode::kUnsupported, library.path() + " is NCCL " + version_text(version) + "; " +
-                                           version_text(kMinVersion) + " or later is needed");
+  throw_error(ErrorCode::kUnsupported, library.path(), " is NCCL ", version_text(version), "; ",
+              version_text(kMinVersion), " or later is needed");
 }
 
 class LoadedNccl : public NcclApi {
@@ -271,8 +271,8 @@ std::shared_ptr<NcclApi> load_nccl() {
   // threads: setenv is not safe beside a getenv.
   const char* const blocking = std::getenv(env::kNcclCommBlocking);
   if (blocking != nullptr && std::string(blocking) != "1") {
-    throw Error(ErrorCode::kUnsupported, std::string(env::kNcclCommBlocking) + "=" + blocking +
-                                             ": only blocking communicators are used: unset it");
+    throw_error(ErrorCode::kUnsupported, env::kNcclCommBlocking, "=", blocking,
+                ": only blocking communicators are used: unset it");
   }
   LibrarySearch search;
   search.what = "NCCL";

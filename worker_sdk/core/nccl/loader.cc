@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "common/error.h"
+#include "common/throw_error.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -52,7 +52,7 @@ std::vector<std::string> loaded_copies(const std::vector<std::string>& names) {
         auto& [wanted, paths] = *static_cast<Found*>(data);
         const std::string_view path = info->dlpi_name;
         const auto is_this = [&](const std::string& name) { return is_copy(path, stem_of(name)); };
-        if (std::any_of(wanted.begin(), wanted.end(), is_this)) paths.emplace_back(path);
+        if (std::ranges::any_of(wanted, is_this)) paths.emplace_back(path);
         return 0;
       },
       &found);
@@ -70,16 +70,15 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
     }
     const std::string setting = std::string(search.override_variable) + "=" + chosen;
     if (!copies.empty() && !search.may_be_second) {
-      throw Error(ErrorCode::kUnsupported,
-                  setting + " can't be used beside " + copies.front() +
-                      ", which this process has loaded already: unset it, or start the program "
-                      "with LD_PRELOAD=" +
-                      chosen + " instead");
+      throw_error(ErrorCode::kUnsupported, setting, " can't be used beside ", copies.front(),
+                  ", which this process has loaded already: unset it, or start the program "
+                  "with LD_PRELOAD=",
+                  chosen, " instead");
     }
     // RTLD_DEEPBIND isn't used: the library would mix a preloaded malloc with libc's free.
     if (void* handle = dlopen(chosen, RTLD_NOW | RTLD_LOCAL))
       return {handle, path_of(handle, chosen)};
-    throw Error(ErrorCode::kUnsupported, setting + " can't be loaded: " + dlerror());
+    throw_error(ErrorCode::kUnsupported, setting, " can't be loaded: ", dlerror());
   }
   std::vector<std::string> loaded = search.names;
   loaded.insert(loaded.end(), copies.begin(), copies.end());
@@ -99,16 +98,15 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
     }
     tried += "\n  " + std::string(dlerror());
   }
-  throw Error(ErrorCode::kUnsupported, search.what + " was not found (set " +
-                                           search.override_variable +
-                                           " to the file if it is elsewhere):" + tried);
+  throw_error(ErrorCode::kUnsupported, search.what, " was not found (set ",
+              search.override_variable, " to the file if it is elsewhere):", tried);
 }
 
 void* DynamicLibrary::find(const char* symbol) const { return dlsym(handle_, symbol); }
 
 void* DynamicLibrary::require(const char* symbol) const {
   void* found = find(symbol);
-  if (found == nullptr) throw Error(ErrorCode::kUnsupported, path_ + " has no function " + symbol);
+  if (found == nullptr) throw_error(ErrorCode::kUnsupported, path_, " has no function ", symbol);
   return found;
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/bounded_call.h"
 #include "common/log.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
@@ -30,17 +31,15 @@ constexpr std::size_t kBarrierBytes = 64;
 void check_options(const NcclOptions& options) {
   const NcclConfig& config = options.config;
   if (config.min_ctas && *config.min_ctas > config.max_ctas.value_or(0)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("nccl communicator: min_ctas ", *config.min_ctas,
-                       " needs a max_ctas that is not smaller"));
+    throw_invalid("nccl communicator: min_ctas ", *config.min_ctas,
+                  " needs a max_ctas that is not smaller");
   }
   if (options.size >= 1 && options.rank >= 0 && options.rank < options.size &&
       options.device >= 0) {
     return;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("nccl communicator: rank ", options.rank, " of ", options.size, " on device ",
-                     options.device, " can't be"));
+  throw_invalid("nccl communicator: rank ", options.rank, " of ", options.size, " on device ",
+                options.device, " can't be");
 }
 
 class NcclWork : public Work {
@@ -155,84 +154,15 @@ class NcclCommunicator : public Communicator {
     return captures;
   }
 
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    check_buffer("all_reduce", buffer);
-    check_reduction("all_reduce", buffer, op);
+  WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
+    check(call, options);
     const bool is_nothing =  // what a training asks for; NCCL has the rest
-        options_.size == 1 && (op == ReduceOp::kSum || op == ReduceOp::kAverage);
-    if (is_nothing && !is_grouping_)
-      return done_at_once(facts(CollectiveKind::kAllReduce, buffer, op));
-    return start_work(facts(CollectiveKind::kAllReduce, buffer, op), options,
-                      [=, this](Comm comm, Stream stream) {
-                        return nccl_->all_reduce(buffer.data, buffer.data, buffer.count,
-                                                 buffer.dtype, op, comm, stream);
-                      });
-  }
-
-  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
-    check_buffer("reduce", buffer);
-    check_reduction("reduce", buffer, op);
-    check_rank("reduce", "root", root);
-    return start_work(facts(CollectiveKind::kReduce, buffer, op, root), options,
-                      [=, this](Comm comm, Stream stream) {
-                        return nccl_->reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
-                                             op, root, comm, stream);
-                      });
-  }
-
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    check_buffer("broadcast", buffer);
-    check_rank("broadcast", "root", root);
-    return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
-                      [=, this](Comm comm, Stream stream) {
-                        return nccl_->broadcast(buffer.data, buffer.data, buffer.count,
-                                                buffer.dtype, root, comm, stream);
-                      });
-  }
-
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    check_buffer("all_gather", input);
-    check_buffer("all_gather", output);
-    check_parts("all_gather", input, output);
-    return start_work(
-        facts(CollectiveKind::kAllGather, input), options, [=, this](Comm comm, Stream stream) {
-          return nccl_->all_gather(input.data, output.data, input.count, input.dtype, comm, stream);
-        });
-  }
-
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    check_buffer("reduce_scatter", input);
-    check_buffer("reduce_scatter", output);
-    check_parts("reduce_scatter", output, input);
-    check_reduction("reduce_scatter", output, op);
-    return start_work(facts(CollectiveKind::kReduceScatter, output, op), options,
-                      [=, this](Comm comm, Stream stream) {
-                        return nccl_->reduce_scatter(input.data, output.data, output.count,
-                                                     output.dtype, op, comm, stream);
-                      });
-  }
-
-  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
-    check_buffer("send", buffer);
-    check_no_tag("send", options);
-    check_peer("send", peer);
-    return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer), options,
-                      [=, this](Comm comm, Stream stream) {
-                        return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
-                                           stream);
-                      });
-  }
-
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
-    check_buffer("recv", buffer);
-    check_no_tag("recv", options);
-    check_peer("recv", peer);
-    return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer), options,
-                      [=, this](Comm comm, Stream stream) {
-                        return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
-                                           stream);
-                      });
+        options_.size == 1 && call.kind == CollectiveKind::kAllReduce &&
+        (call.op == ReduceOp::kSum || call.op == ReduceOp::kAverage);
+    if (is_nothing && !is_grouping_) return done_at_once(facts(call));
+    return start_work(facts(call), options, [call, this](Comm comm, Stream stream) {
+      return launch(call, comm, stream);
+    });
   }
 
   WorkPtr group(const std::function<void()>& calls, bool async) override {
@@ -258,8 +188,7 @@ class NcclCommunicator : public Communicator {
 
   void barrier(const CallOptions& options) override {
     refuse_on_host("barrier");
-    const Asked asked{facts(CollectiveKind::kBarrier, {}), options,
-                      [this](Comm comm, Stream stream) {
+    const Asked asked{facts({CollectiveKind::kBarrier}), options, [this](Comm comm, Stream stream) {
                         return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32,
                                                  ReduceOp::kSum, comm, stream);
                       }};
@@ -282,7 +211,7 @@ class NcclCommunicator : public Communicator {
     }
     CudaResult zeroed = kCudaSuccess;
     const Asked asked{
-        facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}),
+        facts({CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}}),
         {},
         [&](Comm, Stream stream) {
           zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
@@ -302,8 +231,7 @@ class NcclCommunicator : public Communicator {
     NcclOptions its = options_;
     its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
     if (!options_.split_store) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "this communicator was made without a store to split it by");
+      throw_invalid("this communicator was made without a store to split it by");
     }
     its.size = static_cast<int>(ranks.size());
     its.current_stream = caller_->current();
@@ -312,7 +240,7 @@ class NcclCommunicator : public Communicator {
     its.key_prefix = its.group.key(options_.key_prefix, count);
     const SplitPart part{.name = options.name,
                          .prefix = split_key(options_.key_prefix, options.name, count),
-                         .color = *std::min_element(ranks.begin(), ranks.end()),
+                         .color = *std::ranges::min_element(ranks),
                          .key = its.rank,
                          .timeout = its.init_timeout};
     const DeviceGuard guard(*cuda_, options_.device, options_.rank);
@@ -596,16 +524,44 @@ class NcclCommunicator : public Communicator {
     if (!problem.empty()) throw refused(operation, problem);
   }
 
-  OperationFacts facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op = ReduceOp::kSum,
-                       int root = -1) const {
-    return {kind,
-            static_cast<std::uint8_t>(op),
-            static_cast<std::uint8_t>(buffer.dtype),
-            root,
-            buffer.count,
-            number_,
-            0};
+  void check(const CollectiveCall& call, const CallOptions& options) const {
+    const char* const name = kind_name(call.kind);
+    check_buffer(name, call.input);
+    if (call.has_parts()) {
+      check_buffer(name, call.output);
+      check_parts(name, call.part(), call.whole());
+    }
+    if (has_op(call.kind)) check_reduction(name, call.part(), call.op);
+    if (has_root(call.kind)) check_rank(name, "root", call.root);
+    if (!call.is_message()) return;
+    check_no_tag(name, options);
+    check_peer(name, call.root);
   }
+
+  Result launch(const CollectiveCall& call, Comm comm, Stream stream) {
+    const void* const from = call.input.data;
+    void* const to = call.output.data;
+    const std::size_t count = call.part().count;
+    const DType dtype = call.part().dtype;
+    switch (call.kind) {
+      case CollectiveKind::kAllReduce:
+        return nccl_->all_reduce(from, to, count, dtype, call.op, comm, stream);
+      case CollectiveKind::kReduce:
+        return nccl_->reduce(from, to, count, dtype, call.op, call.root, comm, stream);
+      case CollectiveKind::kBroadcast:
+        return nccl_->broadcast(from, to, count, dtype, call.root, comm, stream);
+      case CollectiveKind::kAllGather:
+        return nccl_->all_gather(from, to, count, dtype, comm, stream);
+      case CollectiveKind::kReduceScatter:
+        return nccl_->reduce_scatter(from, to, count, dtype, call.op, comm, stream);
+      case CollectiveKind::kSend:
+        return nccl_->send(from, count, dtype, call.root, comm, stream);
+      default:  // kRecv
+        return nccl_->recv(to, count, dtype, call.root, comm, stream);
+    }
+  }
+
+  OperationFacts facts(const CollectiveCall& call) const { return facts_of(call, number_, 0); }
 
   // Constant after construction.
   const std::shared_ptr<CudaApi> cuda_;

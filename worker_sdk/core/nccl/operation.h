@@ -75,9 +75,6 @@ class EventPool {
     if (!is_left_) clear();
   }
 
-  EventPool(const EventPool&) = delete;
-  EventPool& operator=(const EventPool&) = delete;
-
   Event take();  // throws cuda_error
   bool is_timed() const { return is_timed_; }
 
@@ -118,8 +115,6 @@ class Operation {
     events_->give_back(event_);
     if (begin_ != nullptr) events_->give_back(begin_);
   }
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
 
   std::uint64_t seq() const { return facts_.sequence; }
   const OperationFacts& facts() const { return facts_; }

@@ -32,8 +32,6 @@ class Watchdog {
   // abort_timeout + destroy_timeout; after a failure within abort_timeout of that moment, even if
   // NCCL, the store or the file system hangs.
   ~Watchdog() { stop(); }
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
   // Starts to watch the operation's deadline. Operations complete in the order of these calls.
   void watch(std::shared_ptr<Operation> operation);

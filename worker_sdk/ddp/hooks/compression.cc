@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 #include "worker_sdk/ddp/hooks/hook_kernels.h"
 #include "worker_sdk/ddp/hooks/hook_parts.h"
@@ -161,10 +161,8 @@ class TopKHook : public hooks::FeedbackHook {
     for (const GradBucket& bucket : buckets) {
       if (!hooks::is_compressible(bucket.view)) continue;
       if (bucket.view.count > std::numeric_limits<std::uint32_t>::max()) {
-        throw Error(
-            ErrorCode::kInvalidArgument,
-            concat("top-k compression: the bucket of ", bucket.gradients.front().name, " has ",
-                   bucket.view.count, " elements, more than 32 bit indices reach"));
+        throw_invalid("top-k compression: the bucket of ", bucket.gradients.front().name, " has ",
+                      bucket.view.count, " elements, more than 32 bit indices reach");
       }
       errors_.prepare(bucket);
     }
@@ -261,9 +259,8 @@ std::optional<Compression> parse(std::string_view text) {
 
 Compression parse_compression(std::string_view text) {
   if (const auto parsed = parse(text)) return *parsed;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat("\"", one_line(text), "\" is no compression: say ", kCompressionForms,
-                     ", with 0 < RATIO <= 1 and RANK >= 1"));
+  throw_invalid("\"", one_line(text), "\" is no compression: say ", kCompressionForms,
+                ", with 0 < RATIO <= 1 and RANK >= 1");
 }
 
 std::string to_string(const Compression& compression) {

@@ -5,18 +5,16 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 
 namespace ddprun::hooks {
 
 void check_on_cpu(std::span<const GradBucket> buckets) {
   for (const GradBucket& bucket : buckets) {
     if (bucket.view.device.kind == Device::Kind::kCpu) continue;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("gradients are compressed in the memory of the CPU, but that of ",
-               bucket.gradients.front().name, " is on a GPU: train on the CPU, or don't compress"));
+    throw_invalid("gradients are compressed in the memory of the CPU, but that of ",
+                  bucket.gradients.front().name,
+                  " is on a GPU: train on the CPU, or don't compress");
   }
 }
 
@@ -65,8 +63,8 @@ void ErrorFeedback::prepare(const GradBucket::Gradient& gradient) {
   if (is_new) {
     entry = {gradient.name, gradient.shape, std::vector<float>(gradient.view.count)};
   } else if (entry.name != gradient.name || entry.values.size() != gradient.view.count) {
-    throw Error(ErrorCode::kInvalidArgument, "this hook has the gradients of another model (" +
-                                                 entry.name + "): make one for each");
+    throw_invalid("this hook has the gradients of another model (", entry.name,
+                  "): make one for each");
   }
 }
 

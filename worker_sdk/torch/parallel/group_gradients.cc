@@ -10,8 +10,8 @@
 #include <numeric>
 #include <set>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/ddp/bucket_plan.h"
 #include "worker_sdk/torch/current_stream.h"
@@ -173,10 +173,7 @@ GradientParts gradient_parts(const torch::nn::Module& model) {
 at::Tensor gradient_norm(const GradientParts& gradients, double norm_type, Communicator& group,
                          Communicator* stages) {
   const c10::NoGradGuard no_grad;
-  if (!(norm_type > 0)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("clipping: norm_type is ", norm_type, ": it must be above 0"));
-  }
+  if (!(norm_type > 0)) throw_invalid("clipping: norm_type is ", norm_type, ": it must be above 0");
   const bool is_largest = std::isinf(norm_type);
   const ReduceOp op = is_largest ? ReduceOp::kMax : ReduceOp::kSum;
   const at::Device device = device_of(gradients);

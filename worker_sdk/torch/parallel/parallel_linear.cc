@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/parallel/region_function.h"
 #include "worker_sdk/torch/parallel/tensor_parallel.h"
 #include "worker_sdk/torch/tensor_collectives.h"
@@ -121,16 +121,14 @@ struct RowLinear : Function<RowLinear> {
 template <typename Options>
 void check_sizes(const Options& options, const char* layer) {
   if (options.in_features > 0 && options.out_features > 0) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat(layer, ": in_features is ", options.in_features, ", out_features ",
-                     options.out_features, ": both must be positive"));
+  throw_invalid(layer, ": in_features is ", options.in_features, ", out_features ",
+                options.out_features, ": both must be positive");
 }
 
 void check_last(const at::Tensor& input, std::int64_t size, const char* layer) {
   if (input.dim() > 0 && input.size(-1) == size) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat(layer, ": an input of shape ", c10::str(input.sizes()),
-                     ": its last dimension must be ", size));
+  throw_invalid(layer, ": an input of shape ", c10::str(input.sizes()),
+                ": its last dimension must be ", size);
 }
 
 // Casts a tensor as autocast would for a matmul, within the graph. An autograd function sees its
@@ -166,9 +164,8 @@ void check_shape(const PartOfWhole& each, const Communicator& group) {
     wanted = c10::str(at::IntArrayRef(sizes));
   }
   if (shape_text(each.whole) == wanted) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              concat(each.what, " is given as ", shape_text(each.whole), ": the whole layer's is ",
-                     wanted));
+  throw_invalid(each.what, " is given as ", shape_text(each.whole), ": the whole layer's is ",
+                wanted);
 }
 
 // Returns a copy of the whole parameter; undefined if `part` is.

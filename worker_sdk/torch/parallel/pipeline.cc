@@ -10,14 +10,14 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
-#include "common/error.h"
 #include "common/text.h"
+#include "common/throw_error.h"
+#include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/kept_on_error.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -45,9 +45,9 @@ constexpr at::ScalarType kTravels[] = {at::kFloat, at::kDouble, at::kHalf, at::k
 
 void check_mark(const Note& note, std::int64_t mark, const char* what) {
   if (note[0] == mark) return;
-  throw Error(ErrorCode::kProtocol, concat("expected ", what,
-                                           " from the stage before, something "
-                                           "else came: the stages are out of step"));
+  throw_error(ErrorCode::kProtocol, "expected ", what,
+              " from the stage before, something "
+              "else came: the stages are out of step");
 }
 
 // The first message of each step, from each stage to the one after it.
@@ -97,13 +97,10 @@ TensorShape shape_of(const at::Tensor& tensor) {
 
 // Throws Error(kInvalidArgument) that begins with `whose` if stages can't exchange such a tensor.
 void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, concat(whose, " ", why));
-  };
+  const auto refuse = [&](const std::string& why) { throw_invalid(whose, " ", why); };
   if (!tensor.defined()) refuse("is an undefined tensor");
   if (tensor.layout() != at::kStrided) refuse("is not a dense tensor: it can't be sent");
-  if (std::find(std::begin(kTravels), std::end(kTravels), tensor.scalar_type()) ==
-      std::end(kTravels)) {
+  if (std::ranges::find(kTravels, tensor.scalar_type()) == std::end(kTravels)) {
     refuse(concat("is ", c10::toString(tensor.scalar_type()),
                   ": float32, float64, float16 or bfloat16 can be sent"));
   }
@@ -237,19 +234,6 @@ c10::Device device_of(const Communicator& communicator) {
   return c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
 }
 
-std::unique_ptr<Communicator> channel_of(Communicator& communicator, const std::string& name) {
-  std::vector<int> all(static_cast<std::size_t>(communicator.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return communicator.split(all, {.name = name});
-}
-
-void check(const PipelineOptions& options) {
-  if (options.num_micro_batches < 1) {
-    throw Error(ErrorCode::kInvalidArgument, concat("a pipeline of ", options.num_micro_batches,
-                                                    " micro-batches can't be: at least 1"));
-  }
-}
-
 }  // namespace
 
 // Activations and gradients have a communicator each: on a device a message that waits for its peer
@@ -267,8 +251,9 @@ class Pipeline::Impl {
     agree(communicator);
     if (num_stages_ == 1) return;
     const bool ahead = communicator.backend() == "host";
-    activations_ = channel_of(communicator, "activations");
-    gradients_ = channel_of(communicator, "gradients");
+    const std::vector<int> all = all_ranks(num_stages_);
+    activations_ = communicator.split(all, {.name = "activations"});
+    gradients_ = communicator.split(all, {.name = "gradients"});
     const auto link = [&](int peer) {
       return LinkOptions{
           .peer = peer, .device = device_, .timeout = options.timeout, .ahead = ahead};
@@ -295,10 +280,9 @@ class Pipeline::Impl {
 
   at::Tensor train_step(const at::Tensor& input, const Loss& loss) {
     if (is_last() && !loss) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("stage ", stage_,
-                         " is the last one: train_step() needs a loss there; "
-                         "nothing has begun"));
+      throw_invalid("stage ", stage_,
+                    " is the last one: train_step() needs a loss there; "
+                    "nothing has begun");
     }
     check_input(input);
     return guarded([&] {
@@ -352,18 +336,19 @@ class Pipeline::Impl {
     const std::vector<std::string> all = gather_texts(mine, kAgreementBytes, communicator, device_);
     for (std::size_t other = 1; other < all.size(); ++other) {
       if (all[other] == all[0]) continue;
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("the stages of a pipeline have the same options: stage 0 has ", all[0],
-                         ", stage ", other, " ", all[other]));
+      throw_invalid("the stages of a pipeline have the same options: stage 0 has ", all[0],
+                    ", stage ", other, " ", all[other]);
     }
-    check(options_);
+    if (options_.num_micro_batches < 1) {
+      throw_invalid("a pipeline of ", options_.num_micro_batches,
+                    " micro-batches can't be: at least 1");
+    }
   }
 
   void check_input(const at::Tensor& input) const {
     if (stage_ > 0) return;
     const auto refuse = [](const std::string& what) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "stage 0 of a pipeline needs a batch: " + what + "; nothing has begun");
+      throw_invalid("stage 0 of a pipeline needs a batch: ", what, "; nothing has begun");
     };
     if (!input.defined()) refuse("its input is an undefined tensor");
     if (input.dim() == 0 || input.size(0) == 0) {
@@ -376,7 +361,7 @@ class Pipeline::Impl {
   template <typename Step>
   at::Tensor guarded(Step step) {
     if (!failed_.empty()) {
-      throw Error(ErrorCode::kAborted, "an earlier step of this pipeline has failed: " + failed_);
+      throw_error(ErrorCode::kAborted, "an earlier step of this pipeline has failed: ", failed_);
     }
     try {
       return step();
@@ -402,9 +387,8 @@ class Pipeline::Impl {
       note = StepNote::decode(activations_in_->receive_note());
       if (note.trains != trains) {
         const auto name = [](bool training) { return training ? "train_step()" : "evaluate()"; };
-        throw Error(ErrorCode::kInvalidArgument,
-                    concat("stage ", stage_ - 1, " called ", name(note.trains), ", stage ", stage_,
-                           " ", name(trains), ": every stage calls the same"));
+        throw_invalid("stage ", stage_ - 1, " called ", name(note.trains), ", stage ", stage_, " ",
+                      name(trains), ": every stage calls the same");
       }
     }
     if (activations_out_) activations_out_->send(note.encode());
@@ -465,10 +449,9 @@ class Pipeline::Impl {
     if (!loss) return;
     const at::Tensor value = (*loss)(live.output, part);
     if (!value.defined() || value.numel() != 1) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("the loss of micro-batch ", part.index, " is ",
-                         value.defined() ? shape_of(value).text() : "undefined",
-                         ": it must be one number, the mean over the micro-batch"));
+      throw_invalid("the loss of micro-batch ", part.index, " is ",
+                    value.defined() ? shape_of(value).text() : "undefined",
+                    ": it must be one number, the mean over the micro-batch");
     }
     live.output = value.sum() * part.weight;
     const at::Tensor share = live.output.detach();
@@ -481,11 +464,10 @@ class Pipeline::Impl {
       current_->out.push_back(shape);
       activations_out_->send(shape.encode());
     } else if (current_->out[index] != shape) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat(output_text(static_cast<int>(index)), " is ", shape.text(), ", it was ",
-                         current_->out[index].text(),
-                         " in the step before: for inputs of the same "
-                         "shape a stage's outputs have the same shape, too"));
+      throw_invalid(output_text(static_cast<int>(index)), " is ", shape.text(), ", it was ",
+                    current_->out[index].text(),
+                    " in the step before: for inputs of the same "
+                    "shape a stage's outputs have the same shape, too");
     }
     activations_out_->send(live.output.detach());
     if (trains) {

@@ -50,8 +50,6 @@ class Pipeline {
   // if options differ or can't be, and Communicator::split's errors.
   Pipeline(Stage stage, Communicator& communicator, const PipelineOptions& options = {});
   ~Pipeline();
-  Pipeline(const Pipeline&) = delete;
-  Pipeline& operator=(const Pipeline&) = delete;
 
   int stage() const;
   int num_stages() const;

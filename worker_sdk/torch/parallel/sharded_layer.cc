@@ -7,8 +7,7 @@
 #include <map>
 #include <set>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -86,18 +85,16 @@ void load_full_tensors(torch::nn::Module& model, const std::vector<NamedTensor>&
   for (const NamedTensor& each : tensors_of(model)) {
     const auto source = given.find(each.name);
     if (source == given.end()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("load_full_tensors: there is no ", each.name, " among the tensors given"));
+      throw_invalid("load_full_tensors: there is no ", each.name, " among the tensors given");
     }
     std::vector<std::int64_t> whole = each.tensor.sizes().vec();
     const auto found = sharded.find(each.tensor.unsafeGetTensorImpl());
     const bool is_sharded = found != sharded.end();
     if (is_sharded) whole.at(static_cast<std::size_t>(found->second)) *= group.size();
     if (source->second.sizes() != at::IntArrayRef(whole)) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("load_full_tensors: ", each.name, " is of shape ",
-                         c10::str(source->second.sizes()), ", the model's is ",
-                         c10::str(at::IntArrayRef(whole))));
+      throw_invalid("load_full_tensors: ", each.name, " is of shape ",
+                    c10::str(source->second.sizes()), ", the model's is ",
+                    c10::str(at::IntArrayRef(whole)));
     }
     copies.emplace_back(each.tensor, is_sharded
                                          ? torch_adapter::own_part(source->second, found->second,

@@ -6,8 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/parallel/region_function.h"
 #include "worker_sdk/torch/tensor_collectives.h"
 
@@ -120,10 +119,9 @@ SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& wanted, 
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   if (input.dim() < 2 || input.size(1) != options.num_features()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("SyncBatchNorm of ", options.num_features(), " channels: the input has the shape ",
-               c10::str(input.sizes()), "; it must be {batch, channels, …}"));
+    throw_invalid("SyncBatchNorm of ", options.num_features(),
+                  " channels: the input has the shape ", c10::str(input.sizes()),
+                  "; it must be {batch, channels, …}");
   }
   if (is_training() && group_.size() > 1) return normalised_by_all(input);
   double momentum = options.momentum().value_or(0);

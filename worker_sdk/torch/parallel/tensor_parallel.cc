@@ -5,8 +5,7 @@
 
 #include <vector>
 
-#include "common/error.h"
-#include "common/text.h"
+#include "common/throw_error.h"
 #include "worker_sdk/torch/parallel/region_function.h"
 #include "worker_sdk/torch/tensor_collectives.h"
 
@@ -92,10 +91,7 @@ at::Tensor reduce_scatter_sequence(const at::Tensor& tensor, Communicator& group
 
 at::Tensor region_dropout(const at::Tensor& part, double p, bool is_training,
                           const Communicator& group, std::int64_t dim) {
-  if (!(p >= 0 && p <= 1)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("region_dropout: p is ", p, ": it must be within 0 … 1"));
-  }
+  if (!(p >= 0 && p <= 1)) throw_invalid("region_dropout: p is ", p, ": it must be within 0 … 1");
   if (!is_training || p == 0) return part;
   if (group.size() == 1) return at::dropout(part, p, true);
   std::vector<std::int64_t> sizes = part.sizes().vec();
