@@ -14,7 +14,6 @@
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/text.h"
-#include "common/trimmed.h"
 
 namespace ddprun::agent {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/text.h"
 #include "worker_sdk/core/communicator.h"
 
 namespace ddprun::torch_adapter {
@@ -97,7 +96,7 @@ void say_what_for(const std::string& what, const Call& call) {
     call();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kProtocol && error.code() != ErrorCode::kTimeout) throw;
-    throw Error(error.code(), concat(error.what(), "; here ", what));
+    throw Error(error.code(), std::string(error.what()) + "; here " + what);
   }
 }
 
