@@ -114,7 +114,7 @@ in_root() {
     cd "$2"
     cp -L /etc/resolv.conf etc/resolv.conf
     cp -L /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/ca-certificates.crt
-    [ -e etc/hosts ] || echo "127.0.0.1 localhost $(hostname)" >etc/hosts  # as machines have it
+    grep -qsw "$(hostname)" etc/hosts || echo "127.0.0.1 localhost $(hostname)" >>etc/hosts  # as machines have it
     mount -t proc proc proc
     mount --rbind /dev dev
     mount --rbind /sys sys
