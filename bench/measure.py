@@ -69,14 +69,36 @@ def wheel_program(name):
     return os.path.join(_wheel().name, "bin", name)
 
 
-def million_instructions(argv):
-    """Returns how many instructions the command executes outside of the kernel, or None where nobody counts them."""
-    if not shutil.which("perf"):
+# Each counts the instructions that a program executes outside of the kernel. Virtual machines often have no counters for perf.
+COUNTERS = {"perf": (["perf", "stat", "-x,", "-e", "instructions:u", "--"], r"^(\d+),.*instructions:u"),
+            "valgrind": (["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--"], r"Collected : (\d+)$")}
+
+
+def _count(counter, argv):
+    command, pattern = COUNTERS[counter]
+    if not shutil.which(command[0]):
         return None
-    done = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u", "--", *argv], env=environment(LC_ALL="C"),
-                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
-    counted = re.search(r"^(\d+),.*instructions:u", done.stderr, re.M)
+    done = subprocess.run([*command, *argv], env=environment(LC_ALL="C"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True, timeout=60)
+    counted = re.search(pattern, done.stderr, re.M) if done.returncode == 0 else None
     return int(counted[1]) / 1e6 if counted else None
+
+
+@functools.cache
+def instruction_counter():
+    """Returns the first of COUNTERS that counts on this machine, or None."""
+    return next((counter for counter in COUNTERS if _count(counter, ["true"])), None)
+
+
+def million_instructions(argv):
+    """Returns how many instructions the command executes outside of the kernel, or None without an instruction_counter()."""
+    counter = instruction_counter()
+    if not counter:
+        return None
+    counted = _count(counter, argv)
+    if counted is None:
+        raise RuntimeError(f"{counter} counted nothing: {' '.join(argv)}")
+    return counted
 
 
 def environment(**more):

@@ -82,7 +82,8 @@ def verdict(goal, middle):
 def table(row, samples):
     """Returns the row as a Markdown table: a line per metric, a column per side."""
     middle = medians(samples)
-    metrics = list(dict.fromkeys(m for s in row.sides if s in middle for m in middle[s]))
+    # A goal's metric that nobody could measure has its line, too.
+    metrics = dict.fromkeys([*(m for s in row.sides if s in middle for m in middle[s]), *(g.metric for g in row.goals)])
     sides = list(row.sides)
     lines = ["| | " + " | ".join(sides) + " | wanted |", "|---" * (len(sides) + 2) + "|"]
     for metric in metrics:

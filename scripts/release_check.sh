@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes a release of the last commit twice, in two new clones, and tags nothing. Fails if the files differ, if SHA256SUMS lacks
-# one of them, or if the bill of materials is no SPDX document with its packages.
+# one of them, or if the bill of materials is no SPDX document with its packages. Then pip compiles the source, and the program
+# has to run a job of two workers.
 #
 #   scripts/release_check.sh     needs root and what scripts/setup.sh release installs
 #
@@ -11,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
   "") ;;
-  -h|--help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h|--help) sed -n '3,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) echo "release_check: unknown argument '$1'" >&2; exit 2 ;;
 esac
 folder=$PWD/build/release_check
@@ -44,5 +45,11 @@ assert bill["spdxVersion"] == "SPDX-2.3" and versions["ddprun"] == sys.argv[2] a
 assert {"openssl", "sqlite", "ncurses", "boost"} <= versions.keys(), versions
 assert linked == {package["SPDXID"] for package in bill["packages"] if package["name"] != "ddprun"}, linked
 PYTHON
-rm -rf "$folder"/{first,second}
-echo "release_check: two builds have the same bytes"
+python3 -m venv "$folder/venv"
+"$folder/venv/bin/pip" install --quiet --no-index "ddprun-$version.tar.gz" >"$folder/pip.log" 2>&1 ||
+  { tail -n 20 "$folder/pip.log"; fail "pip can't install ddprun-$version.tar.gz"; }
+# shellcheck disable=SC2016  # the workers' shells expand it
+said=$(timeout 60 "$folder/venv/bin/ddprun" --standalone --nproc_per_node=2 sh -c 'echo "rank $RANK of $WORLD_SIZE"' 2>&1) &&
+  [[ $said == *"rank 0 of 2"* && $said == *"rank 1 of 2"* ]] || { echo "$said"; fail "the source's ddprun runs no job of two workers"; }
+rm -rf "$folder"/{first,second,venv}
+echo "release_check: two builds have the same bytes, and the source runs a job"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by scripts/wheel_check.sh and scripts/image_check.sh.
+# Sourced by scripts/wheel_check.sh, scripts/image_check.sh and scripts/torch_versions.sh.
 
 # make_root RELEASE/ARCHITECTURE FOLDER [PACKAGE,…]: a minimal Debian in FOLDER, unless it is there.
 make_root() {

@@ -25,7 +25,7 @@ level=minimal dry_run=no torch=yes
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev libncurses-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld libclang-rt-dev
-               dpkg-dev gdb libfaketime lintian openssh-client openssh-server rpm strace systemd fish mandoc tmux user-mode-linux zsh)
+               dpkg-dev gdb libfaketime lintian openssh-client openssh-server rpm strace systemd fish mandoc tmux user-mode-linux valgrind zsh)
 packages_bench=(mpich dnsmasq-base)
 packages_release=(buildah debootstrap python3-dev qemu-user qemu-user-static tcl)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # Debian's; elsewhere tests that need it skip

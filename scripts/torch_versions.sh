@@ -3,18 +3,21 @@
 # Runs the tests that need PyTorch with other versions of it, each out of PyPI into a virtual environment that is removed afterwards.
 # Prints a row of a table for each version: docs/torchrun.md has them. About 10 minutes and up to 3 GB to fetch for a version.
 #
-#   scripts/torch_versions.sh [VERSION[/PYTHON]…] [deepspeed]     default: 2.4.1 2.6.0 2.8.0 2.11.0 2.15.0 deepspeed
-#     2.15.0/3.13   with python3.13 of PATH, not python3
-#     deepspeed     also PyPI's DeepSpeed, beside the last of these versions
+#   scripts/torch_versions.sh [VERSION[/PYTHON]…] [deepspeed]
+#     2.15.0/3.13       with python3.13 of PATH, not python3
+#     2.8.0/bullseye    in a root of that Debian, with its Python and the wheel of scripts/wheel.sh; needs root and setup.sh release
+#     deepspeed         also PyPI's DeepSpeed, beside the last of these versions
+#     default: 2.8.0/bullseye 2.15.0/trixie 2.4.1 2.6.0 2.8.0 2.11.0 2.15.0 deepspeed
 #
 # Needs a release build (scripts/test.sh --only release), or its folder in DDPRUN_BIN_DIR. Output of tests: build/torch_versions/*.log.
+# Roots are kept in build/wheel/roots.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 case ${1:-} in
-  -h|--help) sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h|--help) sed -n '3,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
-[ $# -gt 0 ] || set -- 2.4.1 2.6.0 2.8.0 2.11.0 2.15.0 deepspeed
+[ $# -gt 0 ] || set -- 2.8.0/bullseye 2.15.0/trixie 2.4.1 2.6.0 2.8.0 2.11.0 2.15.0 deepspeed
 [ "$*" != deepspeed ] || set -- 2.15.0 deepspeed
 with_deepspeed=no
 if [ "${*: -1}" = deepspeed ]; then with_deepspeed=yes; set -- "${@:1:$#-1}"; fi
@@ -74,7 +77,9 @@ add() {
 
 install() {
   rm -rf "$venv"
-  "$2" -m venv "$venv" && pip_install numpy && add "torch==$1"
+  "$2" -m venv "$venv" && pip_install numpy && add "torch==$1" || return
+  # PyTorch's torchrun imports it before Python 3.10, and PyTorch's wheel doesn't ask for it.
+  "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || add importlib_metadata
 }
 
 # Installs DeepSpeed. Its setup.py imports the packages that its metadata will require.
@@ -93,6 +98,36 @@ why_not() {
     outcome="failed ($(tail -n 1 "$1"))"
     failed=1
   fi
+}
+
+# in_root VERSION RELEASE: prints this script's row for the version, in a root of that release of Debian.
+in_root() {
+  local root=$PWD/build/wheel/roots/$2-torch
+  source scripts/roots.sh
+  scripts/wheel.sh >&2 || return
+  # elfutils brings the library for native stacks.
+  make_root "$2/$(dpkg --print-architecture)" "$root" ca-certificates,elfutils,iproute2,python3,python3-pip,python3-venv >&2 || return
+  # The root becomes /, because a test's hosts have mounts of their own: in those a chroot is forgotten.
+  unshare --mount --propagation private bash -euc '
+    version=$1 source=$PWD wheel=$(ls -t dist/ddprun-*manylinux*"_$(uname -m).whl" | head -1)
+    mount --bind "$2" "$2"
+    cd "$2"
+    cp -L /etc/resolv.conf etc/resolv.conf
+    cp -L /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/ca-certificates.crt
+    grep -qsw "$(hostname)" etc/hosts || echo "127.0.0.1 localhost $(hostname)" >>etc/hosts  # as machines have it
+    mount -t proc proc proc
+    mount --rbind /dev dev
+    mount --rbind /sys sys
+    mount -t tmpfs tmp tmp
+    mkdir -p source
+    mount --bind "$source" source
+    pivot_root . mnt
+    umount --lazy /mnt
+    cd /source
+    python3 -m venv /tmp/wheel
+    /tmp/wheel/bin/pip install --quiet --no-index "$wheel"
+    exec env LC_ALL=C.UTF-8 DDPRUN_BIN_DIR=/tmp/wheel/bin scripts/torch_versions.sh "$version"
+  ' bash "$1" "$root" | grep "^| $1 | "
 }
 
 # try NAME SCRIPT ARGUMENT…: runs the script and sets `outcome`.
@@ -114,9 +149,13 @@ try() {
 rows=("| PyTorch | Python | store | environment | jobs | DDP with restart | lost nodes |" "|---|---|---|---|---|---|---|")
 for each in "$@"; do
   version=${each%/*} python=python3
+  if [[ $each == */[a-z]* ]]; then
+    row=$(in_root "$version" "${each#*/}") || failed=1
+    rows+=("${row:-| $version | ${each#*/} | failed | | | | |}")
+    continue
+  fi
   [ "$version" = "$each" ] || python=python${each#*/}
   log=$folder/$version-install.log
-  rm -f "$folder/$version"-*.log
   echo "torch_versions: PyTorch $version" >&2
   if ! install "$version" "$python" >"$log" 2>&1; then
     why_not "$log"
@@ -124,6 +163,7 @@ for each in "$@"; do
     continue
   fi
   python_version=$("$venv/bin/python" -c 'import platform; print(platform.python_version())')
+  rm -f "$folder/$version-python$python_version"-*.log
   row="| $version | $python_version |"
   try store tests/rendezvous/store/torch_client_test.py "$DDPRUN_BIN_DIR/ddprund"
   [ "$outcome" != passed ] || try store tests/rendezvous/store/differential_test.py "$DDPRUN_BIN_DIR/ddprund" 1 2000

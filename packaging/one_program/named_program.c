@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddprund, ddprunctl and ddprun-agent of a build in which `ddprun` holds all four programs: starts the `ddprun` beside
- * it under its own name. A wheel has no links. */
+/* ddprunctl and ddprun-agent of a build in which `ddprund` holds them: starts the `ddprund` beside it under its own name.
+ * A wheel has no links. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 int main(int argc, char** argv) {
-  static const char kProgram[] = "/ddprun";
+  static const char kProgram[] = "/ddprund";
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - sizeof kProgram);
   char* folder_end;

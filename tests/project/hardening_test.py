@@ -89,8 +89,8 @@ class Hardening(unittest.TestCase):
             return "CMAKE_BUILD_TYPE:STRING=Debug\n" in cache.read()
 
     def test_stacks_and_buffers_are_checked(self):
-        # A wheel's `ddprun` holds all programs, and the others only start it.
-        for name in ("ddprun", LIBRARY) if WHEEL else (*PROGRAMS[:4], LIBRARY):
+        # A wheel's `ddprund` holds ddprunctl and ddprun-agent, which only start it.
+        for name in ("ddprun", "ddprund", LIBRARY) if WHEEL else (*PROGRAMS[:4], LIBRARY):
             with self.subTest(name):
                 symbols = read("--dyn-syms", self.paths[name])
                 if WHEEL:

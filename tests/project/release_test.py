@@ -173,7 +173,7 @@ class Release(unittest.TestCase):
         named |= {re.search("license_file: (.*)", recipe)[1], re.search(r"script: \./(\S+) --prefix", recipe)[1]}
         self.assertEqual({tarball.removesuffix(".tar.gz") + "/" + name for name in named} - members, set())
 
-    def test_a_release_that_differs_from_its_second_build_or_lacks_a_file_is_found(self):
+    def test_a_release_that_differs_from_its_second_build_or_lacks_a_file_or_runs_no_job_is_found(self):
         """Stands in for release.sh, whose two builds take hours. The check is the real one."""
         tree = os.path.join(self.folder, "tree")
         release = """#!/bin/bash
@@ -182,6 +182,7 @@ class Release(unittest.TestCase):
                         ddprun-9.9.9-1.{x86_64,aarch64}.rpm {ddprun,libddprun-dev}_9.9.9-1~deb{12,13}u1_amd64.deb ddprun-9.9.9.tar.gz; do
               echo "$file" >"$file"
             done
+            tar cfz ddprun-9.9.9.tar.gz --sort=name --mtime=2026-01-01 -C .. source
             [ "$1" = --no-tag ] || exit 1
             case $CASE in differs) echo "$PWD" >ddprun-9.9.9-1.x86_64.rpm ;; lacks) rm ddprun-9.9.9-linux-aarch64.tar.gz ;; esac
             echo "$BILL" >ddprun-9.9.9.spdx.json
@@ -192,6 +193,20 @@ class Release(unittest.TestCase):
         os.chmod(tree + "/scripts/release_check.sh", 0o755)
         files.write(tree, "scripts/release.sh", textwrap.dedent(release), 0o755)
         files.write(tree, "CMakeLists.txt", "project(ddprun VERSION 9.9.9 LANGUAGES CXX)\n")
+        files.write(tree, "source/pyproject.toml", '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n')
+        files.write(tree, "source/ddprun", '#!/bin/sh\n[ $CASE = idle ] || echo "rank 0 of 2"\necho "rank 1 of 2"\n', 0o755)
+        files.write(tree, "source/backend.py", textwrap.dedent("""
+            import os, zipfile
+
+            def build_wheel(folder, settings=None, metadata=None):
+                assert os.environ["CASE"] != "uncompiled"
+                with zipfile.ZipFile(folder + "/ddprun-9.9.9-py3-none-any.whl", "w") as wheel:
+                    wheel.write("ddprun", "ddprun-9.9.9.data/scripts/ddprun")
+                    for name, text in (("METADATA", "Metadata-Version: 2.1\\nName: ddprun\\nVersion: 9.9.9\\n"), ("RECORD", ""),
+                                       ("WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: false\\nTag: py3-none-any\\n")):
+                        wheel.writestr("ddprun-9.9.9.dist-info/" + name, text)
+                return "ddprun-9.9.9-py3-none-any.whl"
+        """))
         self.run_command("git", "init", "-q", cwd=tree)
         self.run_command("git", "add", ".", cwd=tree)
         self.run_command("git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "all", cwd=tree)
@@ -199,14 +214,16 @@ class Release(unittest.TestCase):
         bill = {"spdxVersion": "SPDX-2.3", "packages": [{"name": name, "versionInfo": "9.9.9", "SPDXID": name} for name in names],
                 "relationships": [{"relationshipType": "STATIC_LINK", "relatedSpdxElement": name} for name in names[1:]]}
         less = {**bill, "packages": bill["packages"][:3]}
-        for case, packages, said in (("", bill, "two builds have the same bytes"), ("differs", bill, "two builds of one commit differ"),
+        for case, packages, said in (("right", bill, "two builds have the same bytes"), ("differs", bill, "two builds of one commit differ"),
                                      ("lacks", bill, "there is no ddprun-9.9.9-linux-aarch64.tar.gz"),
                                      ("unnamed", bill, "SHA256SUMS has no ddprun-9.9.9.tar.gz"),
-                                     ("", less, "is no bill of these programs"), ("", None, "is no bill of these programs")):
-            with self.subTest(case or packages):
+                                     ("right", less, "is no bill of these programs"), ("right", None, "is no bill of these programs"),
+                                     ("uncompiled", bill, "pip can't install ddprun-9.9.9.tar.gz"),
+                                     ("idle", bill, "the source's ddprun runs no job of two workers")):
+            with self.subTest(case, packages=packages):
                 done = self.run_command("env", "CASE=" + case, "BILL=" + (json.dumps(packages) if packages else "none"),
                                         "scripts/release_check.sh", cwd=tree)
-                self.assertEqual(done.returncode, 0 if packages is bill and not case else 1)
+                self.assertEqual(done.returncode, 0 if packages is bill and case == "right" else 1)
                 self.assertIn(said, done.stdout + done.stderr)
 
     def test_the_workflows_call_scripts_that_are_there(self):
