@@ -20,7 +20,7 @@ void take(const ConfigText& file, ConfiguredEndpoint& all) {
   for (const auto& [key, value] : keys) {
     const toml::node* node = table.get(key);
     if (node == nullptr) continue;
-    const auto refuse = [&](const char* what) {
+    const auto refuse = [&, key = key](const char* what) {
       throw Error(ErrorCode::kInvalidArgument,
                   concat(one_line(file.path), ":", node->source().begin.line, ": ", key, what));
     };
