@@ -65,7 +65,11 @@ def wait_for(launchers, argv, directory, limit, enough):
         for launcher in launchers:
             if launcher.poll() is None:
                 launcher.terminate()  # so that it ends its workers
-                launcher.communicate(timeout=60)
+                try:
+                    launcher.communicate(timeout=60)
+                except subprocess.TimeoutExpired:
+                    launcher.kill()
+                    launcher.communicate()
 
 
 PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits the lines in a log about peers that may be hostile: some at once, then so many a second.
+// Limits lines in a log about peers that may be hostile, and workers' events: some at once, then so
+// many a second.
 // Pure.
 #pragma once
 

@@ -105,7 +105,7 @@ std::string EndpointFlags::problem() const {
   const char* whose =
       given_.rdzv_endpoint.empty() ? "rdzv_endpoint of ddprun.toml, " : "--rdzv-endpoint=";
   if (!problem.empty()) return concat(whose, asked().rdzv_endpoint, ": ", problem);
-  return asked().token_file.empty() ? token_variable_problem(current_environment()) : "";
+  return given_.token_file.empty() ? token_variable_problem(current_environment()) : "";
 }
 
 pages::FetchOptions EndpointFlags::options_for(const std::string& target) const {

@@ -104,6 +104,7 @@ why_not() {
 in_root() {
   local root=$PWD/build/wheel/roots/$2-torch
   source scripts/roots.sh
+  mkdir -p "${root%/*}"
   scripts/wheel.sh >&2 || return
   # elfutils brings the library for native stacks.
   make_root "$2/$(dpkg --print-architecture)" "$root" ca-certificates,elfutils,iproute2,python3,python3-pip,python3-venv >&2 || return

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of GPUs that NVIDIA's driver writes to the kernel's log ("Xid"). Pure.
+// Errors of GPUs that NVIDIA's driver writes to the kernel's log ("Xid"). Pure, but for
+// GpuErrorLog.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

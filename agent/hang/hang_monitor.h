@@ -60,7 +60,8 @@ class TrainingReport {
   std::uint64_t said_step_ = 0;
   std::uint64_t said_skipped_ = 0;
   std::uint64_t said_reports_ = 0;
-  // The time and the number of samples of the last message, before it of the first loss or sample.
+  // The time and the number of samples of the last message; until there is one, of the first loss
+  // or sample.
   std::optional<Clock::time_point> counted_at_;
   std::uint64_t counted_ = 0;
   double rate_ = 0;

@@ -117,8 +117,8 @@ void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>
                "Time of collectives in a worker's timed steps.", pages,
                sum_of(&StepSums::communication, 1e9));
   of_each_rank(out, "ddprun_worker_exposed_seconds_total", Type::kCounter,
-               "Time of these in which the worker only waited for them.", pages,
-               sum_of(&StepSums::exposed, 1e9));
+               "Wait for collectives, without computation beside it, in a worker's timed steps.",
+               pages, sum_of(&StepSums::exposed, 1e9));
   const auto seen = [](std::uint64_t ProgressWords::*word) {
     return [word](const ProgressWords& page) {
       return page.*word > 0 ? std::optional(page.*word) : std::nullopt;

@@ -94,7 +94,7 @@ struct AgentMetrics {
   NodeReading node;
   std::vector<std::optional<WorkerUse>> uses;       // by local rank
   std::vector<std::optional<ProgressWords>> pages;  // by local rank
-  // By local rank: of its program, as its observer has reported it; nullopt: not reported.
+  // Each worker's framework by local rank, as its observer has reported it; nullopt: not reported.
   std::vector<std::optional<std::string>> frameworks;
   metrics::ProcessUse process;
 };

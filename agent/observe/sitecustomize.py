@@ -327,7 +327,8 @@ class _Steps:
         self._time(module.Work, "wait")
 
     def watch_backend(self, module):
-        self._time(module.Backend, "_run_now")  # ddprun's own backend waits within a call
+        for name in ("_run_now", "_wait_now"):  # ddprun's own backend waits within a call
+            self._time(module.Backend, name)
 
     def _time(self, owner, name):
         """Has the time of a method's calls counted as a wait for a collective, unless the program is on a GPU: no call waits

@@ -2,6 +2,7 @@
 #include "agent/standing/standing_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "common/standard_streams.h"
 #include "common/wall_time.h"
 #include "launcher/config_file.h"
+#include "launcher/endpoint_discovery.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
 #include "launcher/options/option_table.h"
@@ -143,6 +145,11 @@ std::vector<std::string> settle_standing(const CLI::App& app, const StandingText
   } else {
     auto [endpoints, problem] = parse_servers(texts.endpoint, kDefaultRendezvousPort);
     if (!problem.empty()) refuse("--rdzv-endpoint", texts.endpoint, problem);
+    if (std::ranges::any_of(endpoints, [](const Endpoint& each) {
+          return launcher::names_any_address(each.host);
+        })) {
+      refuse("--rdzv-endpoint", texts.endpoint, "wants the ddprund's name or address");
+    }
     options.endpoints = std::move(endpoints);
   }
   options.endpoint_text = texts.endpoint;
@@ -164,7 +171,7 @@ std::vector<std::string> settle_standing(const CLI::App& app, const StandingText
   }
   const std::string trouble = parse_metrics(texts.metrics, options.metrics);
   if (!trouble.empty()) refuse("--metrics", texts.metrics, trouble);
-  if (options.token_file.empty()) {
+  if (app.get_option("--token-file")->count() == 0) {
     const std::string problem = token_variable_problem(environment);
     if (!problem.empty()) wrong.push_back(problem);
   }

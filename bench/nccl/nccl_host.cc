@@ -258,7 +258,8 @@ void graph(World& world, int count) {
   reduce_all();  // NCCL connects now, not in the capture
   void* captured = nullptr;
   void* executable = nullptr;
-  for (int i = 0; i < 8; ++i) world.all_reduce(large, ReduceOp::kSum);
+  // One rank's sum would be no operation.
+  for (int i = 0; i < 8; ++i) world.all_reduce(large, ReduceOp::kMax);
   world.check(api.begin(stream, GraphApi::kStrictMode), "cudaStreamBeginCapture");
   reduce_all();
   std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the watchdog looks, three times

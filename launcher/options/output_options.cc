@@ -138,7 +138,8 @@ std::vector<Option> output_options() {
       {"log-keep", "N", "1", "how many full log files stay beside the one that is written", kOutput,
        output(&O::log_keep, parse_keep)},
       {"watch-output", "on|off", "on",
-       "who watches the job (the rendezvous' page, ddprunctl top) can see the ranks' last lines",
+       "who watches the job (the rendezvous' page, ddprunctl top) can see the ranks' last lines; "
+       "--no-watch-output: off",
        kOutput, output(&O::is_watched, parse_watched)},
       {"stdin-rank", "RANK", "",
        "the global rank that has ddprun's stdin; default: 0 (under the name torchrun: all)",

@@ -10,16 +10,19 @@ It comes before those of Slurm and others, which see only one process per node w
 """
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import struct
 from typing import Any
 
 from jax._src.clusters.cluster import ClusterEnv as _JaxClusterEnv
+from jax._src.distributed import State as _State
 
 # The requests of PyTorch's store protocol that are needed here: docs/internals/store.md.
 _VALIDATE, _SET, _ADD, _GET, _WAIT = 0, 1, 4, 3, 6
 _MAGIC = 0x3C85F7CE
+_BIND = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 def _bytes(data: bytes) -> bytes:
@@ -62,6 +65,7 @@ class _Store:
 
 class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types here
     name = "ddprun"
+    _bound: str | None = None  # the value of _BIND that this module has set
 
     @classmethod
     def is_env_present(cls) -> bool:
@@ -82,9 +86,9 @@ class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types
                 host = os.environ.get("DDPRUN_MASTER_NODE_ADDR") or os.environ["MASTER_ADDR"]
                 host = "[%s]" % host if ":" in host else host
                 address = "%s:%s" % (host, port)
-                if host in ("127.0.0.1", "[::1]"):
+                if host in ("127.0.0.1", "[::1]") and _BIND not in os.environ:
                     # JAX would listen on all interfaces, and takes anybody for a peer.
-                    os.environ["JAX_COORDINATOR_BIND_ADDRESS"] = address
+                    os.environ[_BIND] = cls._bound = address
                 store.set(key, address.encode())
             return store.get(key).decode()
 
@@ -107,6 +111,21 @@ class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types
     def get_local_process_id(cls) -> int:
         return int(os.environ["LOCAL_RANK"])
 
+
+def _forget_bound(initialize: Any) -> Any:
+    """A later call may have another address, so the variable is there during initialize() alone."""
+    @functools.wraps(initialize)
+    def initialize_and_forget(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return initialize(*args, **kwargs)
+        finally:
+            if ClusterEnv._bound:
+                ClusterEnv._bound = None
+                del os.environ[_BIND]
+    return initialize_and_forget
+
+
+_State.initialize = _forget_bound(_State.initialize)
 
 # JAX takes the first ClusterEnv that is present, and adds a new subclass at the end.
 _JaxClusterEnv._cluster_types.remove(ClusterEnv)

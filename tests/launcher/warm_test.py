@@ -23,7 +23,7 @@ SUPPORT = os.path.dirname(family.__file__)
 FACTS = r'''
 import json, os, re, resource, signal, sys
 OTHER_STATUS = re.compile("Vm|Rss|NS|SigQ|T?gid|P?Pid|.*_ctxt_switches")
-OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountstats", "numa_maps",
+OTHER_FILES = {"arch_status", "autogroup", "auxv", "clear_refs", "environ", "io", "ksm_stat", "maps", "mem", "mountinfo", "mounts", "mountstats", "numa_maps",
                "oom_score", "pagemap", "sched", "schedstat", "smaps", "smaps_rollup", "stack", "stat", "statm", "status", "syscall", "wchan"}
 OTHER_SYS = {"meta_path", "modules", "path_importer_cache"}
 def shown(value):

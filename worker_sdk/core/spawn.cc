@@ -36,7 +36,8 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kMaxSpawned = 4096;  // ranks on one machine
 // After a rank has lost a peer, the parent waits this long for the peer's end, or for its reason.
-constexpr std::chrono::milliseconds kCauseWait{1'000};
+// On a busy machine the peer may need seconds to unwind.
+constexpr std::chrono::milliseconds kCauseWait{5'000};
 
 constexpr char kProgram[] = "/proc/self/exe";  // also if its file was replaced or removed
 // A rank writes kReached to its pipe when it has reached spawn(). Then comes at most one failure:

@@ -81,7 +81,8 @@ Outcome judge_visible_devices(const Facts& facts, const Thresholds&) {
     return warned(outcome, "unset " + name);
   }
   if (num_gpus > 0 && comma_parts(found->second).empty()) {
-    outcome.seen += concat(" hides all ", counted(num_gpus, "GPU"));
+    outcome.seen +=
+        concat(" hides ", num_gpus == 1 ? "the GPU" : concat("all ", num_gpus, " GPUs"));
     return warned(outcome, "unset " + name);
   }
   return outcome;
@@ -156,7 +157,7 @@ Outcome judge_omp_threads(const Facts& facts, const Thresholds&) {
   if (!numbers.empty() && numbers.front() > 0 && (num_cpus == 0 || numbers.front() <= num_cpus)) {
     return outcome;
   }
-  if (num_cpus > 0) outcome.seen += concat(", and ", num_cpus, " CPUs may be used");
+  if (num_cpus > 0) outcome.seen += concat(", and ", counted(num_cpus, "CPU"), " may be used");
   return warned(outcome, "unset OMP_NUM_THREADS, or CPUs / workers of the node");
 }
 

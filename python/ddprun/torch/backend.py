@@ -136,12 +136,15 @@ class Backend(c10d.Backend):
         except _c.Error as error:
             raise backend_error(error) from None
         if not options.asyncOp:
-            work.wait()
+            self._wait_now(work)
             with self._lock:
                 done += self._take_done()
         for each in done:  # without the lock, because their futures' callbacks may call this group
             each.end()
         return work
+
+    def _wait_now(self, work: Work) -> None:
+        work.wait()
 
     def _take_done(self) -> list[Work]:
         done = []
@@ -237,8 +240,8 @@ class Backend(c10d.Backend):
 
     def reduce_scatter(self, outputs: Sequence[Any], sources: Sequence[Sequence[Any]], options: Any) -> Work:
         wholes = []
-        for source in sources:
-            whole = _whole_of(source)
+        for output, source in zip(outputs, sources):
+            whole = _whole_of(source, output, self._rank)
             wholes.append(torch.cat([part.reshape(-1) for part in source]) if whole is None else whole)
         return self._scatter_reduction(outputs, wholes, options)
 
@@ -302,7 +305,7 @@ class Backend(c10d.Backend):
     def allgather(self, outputs: Sequence[Sequence[Any]], sources: Sequence[Any], options: Any) -> Work:
         source, parts = _check_one(sources), _check_one(outputs)
         self._check_parts(parts, source)
-        whole = _whole_of(parts)
+        whole = _whole_of(parts, source, self._rank)
         if whole is not None:
             return self._with_result(outputs, self._gathering([whole], [source], options))
         whole = source.new_empty((self._size, *source.shape))
@@ -516,16 +519,21 @@ def _split(tensor: Any, num_ranks: int, sizes: Sequence[int] = ()) -> list[Any]:
     return list(tensor.split(list(sizes)))
 
 
-def _whole_of(parts: Sequence[Any]) -> Any:
-    """Returns the tensor of which these are the parts in their order, one behind another in memory; None: there is none."""
+def _whole_of(parts: Sequence[Any], other: Any, rank: int) -> Any:
+    """Returns the tensor of which these are the parts in their order, one behind another in memory. None: there is none, or
+    `other`, the call's other buffer, lies in it elsewhere than at this rank's part, which the communicator refuses."""
     first = parts[0]
     storage, place, elements, dtype = first.untyped_storage().data_ptr(), first.storage_offset(), first.numel(), first.dtype
     for part in parts:
         if (part.storage_offset() != place or part.numel() != elements or part.dtype != dtype or not part.is_contiguous() or
-                part.untyped_storage().data_ptr() != storage):
+                part.is_conj() or part.is_neg() or part.untyped_storage().data_ptr() != storage):
             return None
         place += elements
-    return first.as_strided((len(parts) * elements,), (1,))
+    whole = first.as_strided((len(parts) * elements,), (1,))
+    begin, at = whole.data_ptr(), other.data_ptr()
+    if at != begin + rank * first.nbytes and at < begin + whole.nbytes and begin < at + other.nbytes:
+        return None
+    return whole
 
 
 def _copy_parts(parts: Sequence[Any], whole: Any) -> None:

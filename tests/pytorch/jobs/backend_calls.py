@@ -267,6 +267,17 @@ def layouts():
     dist.all_gather([whole[place:place + 1] for place in reversed(range(size))], own)
     expect(torch.equal(whole[size - 1 - rank], own[0]), "all_gather into rows in another order")
 
+    rows, own = torch.zeros(size, 4), values(torch.float32, 4)
+    rows[0] = own
+    dist.all_gather(list(rows), rows[0])  # the input is a part of the output, on most ranks not their own
+    expect(torch.equal(rows[rank], own), "all_gather from a row of the output")
+    wanted_row = size * rows[rank]
+    dist.reduce_scatter(rows[0], list(rows))
+    expect(torch.equal(rows[0], wanted_row), "reduce_scatter into a row of the input")
+    part = torch.empty(1, dtype=torch.complex64)
+    dist.reduce_scatter(part, list((torch.ones(size, dtype=torch.complex64) * 1j).conj().split(1)))
+    expect(part.item() == -1j * size, "reduce_scatter of a conjugated tensor's parts: %s" % part)
+
     def coalesced(group):
         tensors = [values(torch.float32, 5), values(torch.int64, 3), values(torch.float32, 40_001)]
         floats = [tensors[0], tensors[2]]

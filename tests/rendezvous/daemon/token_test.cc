@@ -96,7 +96,9 @@ TEST_CASE("Token: one run's token waits while an earlier run's rendezvous has th
   const Endpoint endpoint{.host = "127.0.0.1", .port = daemon->port()};
   membership::LinkSecurity security{secret_of(kToken), nullptr};
   security.token_is_of_one_run = true;
-  TestAgent agent(io, agent_at(endpoint.port), security);
+  membership::AgentOptions options = agent_at(endpoint.port);
+  options.connect_timeout = 1h;  // this limit is not what ends it
+  TestAgent agent(io, options, security);
   REQUIRE(run_until(io, [&] {
     return std::ranges::any_of(log.all(), [](const std::string& line) {
       return line.find("its token is another one") != std::string::npos;

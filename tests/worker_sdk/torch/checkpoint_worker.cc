@@ -162,8 +162,6 @@ void run_error(Communicator& communicator, const std::string& directory) {
   expect_contains(unsupported, "can't hold tensors of dtype ComplexDouble");
 }
 
-// A file that can't be read again would end the training, once older files are removed. Every rank
-// gets the reason at once, and the checkpoint before is still there.
 // A rank that loads alone hears that all ranks do.
 void run_alone(Communicator& communicator, const std::string& directory) {
   const auto pair = communicator.split({0, 1}, {.name = "pair"});
@@ -177,6 +175,8 @@ void run_alone(Communicator& communicator, const std::string& directory) {
   }
 }
 
+// A file that can't be read again would end the training, once older files are removed. Every rank
+// gets the reason at once, and the checkpoint before is still there.
 void run_unsavable(Communicator& communicator, const std::string& directory) {
   for (const bool sharded : {false, true}) {
     const std::string path = directory + (sharded ? "/sharded" : "/plain");

@@ -242,6 +242,12 @@ void run_clip(Communicator& communicator) {
   ours.zero_grad();
   (ours.loss(0, 0, 1) * INFINITY).backward();
   expect_contains(error_of([&] { ours.clip({.error_if_nonfinite = true}); }), "can't be clipped");
+  // A rank that clips alone hears that all ranks do. Afterwards the communicator has ended.
+  if (communicator.rank() == 0) {
+    expect_contains(error_of([&] { ours.clip({}); }), "; here ranks add up their shards' norm");
+  } else {
+    error_of([&] { communicator.barrier(); });
+  }
 }
 
 // One rank's part has an overflow. All ranks leave the update out, ours without a read.

@@ -27,11 +27,6 @@
 namespace ddprun::host {
 namespace {
 
-template <typename... Parts>
-[[noreturn]] void refuse(const Parts&... why) {
-  throw_invalid(why...);
-}
-
 struct QueuedWork;
 
 // An OrderedExecutor's queue, shared with the Work objects, which may outlive the executor.
@@ -272,7 +267,7 @@ class HostCommunicator final : public Communicator {
   WorkPtr recv_any(TensorView buffer, int* source, const CallOptions& options) override {
     refuse_in_group("recv_any");
     check(buffer, "buffer");
-    if (!inbox_) refuse("there is no other rank to receive from");
+    if (!inbox_) throw_invalid("there is no other rank to receive from");
     OneCaller::Inside inside(caller_);
     return receive({CollectiveKind::kRecv, buffer, buffer, ReduceOp::kSum, Inbox::kAnyRank},
                    options, source, inside);
@@ -300,7 +295,7 @@ class HostCommunicator final : public Communicator {
     refuse_in_group("allocate");
     const std::size_t most = kMaxBufferBytes / static_cast<std::size_t>(size()) / 2;
     if (size_bytes > most) {
-      refuse("a buffer of ", size_bytes, " bytes can't be; the most is ", most);
+      throw_invalid("a buffer of ", size_bytes, " bytes can't be; the most is ", most);
     }
     std::unique_ptr<CommBuffer> buffer;
     const TensorView bytes{.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8};
@@ -323,7 +318,8 @@ class HostCommunicator final : public Communicator {
     its.size = static_cast<int>(ranks.size());
     its.key_prefix = its.group.key(options_.key_prefix, num_splits_[options.name]++);
     if (options.init_timeout) its.init_timeout = *options.init_timeout;
-    if (!its.split_store) refuse("this communicator was made without a store to split it by");
+    if (!its.split_store)
+      throw_invalid("this communicator was made without a store to split it by");
     return make_host_communicator(*its.split_store, its);
   }
 
@@ -389,7 +385,7 @@ class HostCommunicator final : public Communicator {
 
   void refuse_in_group(const char* call) {
     const OneCaller::Inside inside(caller_);
-    if (group_.is_open()) refuse(call, " can't be part of a group");
+    if (group_.is_open()) throw_invalid(call, " can't be part of a group");
   }
 
   WorkPtr message(const CollectiveCall& asked, const CallOptions& options) {
@@ -400,7 +396,8 @@ class HostCommunicator final : public Communicator {
       add_message(asked, options);
       return nullptr;
     }
-    if (asked.root == rank()) refuse("rank ", asked.root, " can send to itself in a group only");
+    if (asked.root == rank())
+      throw_invalid("rank ", asked.root, " can send to itself in a group only");
     if (asked.kind == CollectiveKind::kRecv) return receive(asked, options, nullptr, inside);
     CallHeader what = header(asked);
     SendQueue& entry = send_queues_[asked.root];
@@ -559,35 +556,36 @@ class HostCommunicator final : public Communicator {
 
   void check(const TensorView& view, const char* name) const {
     if (!view.is_possible()) {
-      refuse(name, " can't have ", view.count, " elements of ", ddprun::to_string(view.dtype));
+      throw_invalid(name, " can't have ", view.count, " elements of ",
+                    ddprun::to_string(view.dtype));
     }
     if (view.device.kind != Device::Kind::kCpu) {
-      refuse(name, " is not in the memory of the CPU; the host backend needs it there");
+      throw_invalid(name, " is not in the memory of the CPU; the host backend needs it there");
     }
-    if (!view.data && view.count > 0) refuse(name, " has no data");
+    if (!view.data && view.count > 0) throw_invalid(name, " has no data");
   }
 
   void check_reduction(const TensorView& view, ReduceOp op) const {
     const std::string problem = reduction_problem(view.dtype, op);
-    if (!problem.empty()) refuse(problem);
+    if (!problem.empty()) throw_invalid(problem);
   }
 
   void check_wire(DType wire, const TensorView& buffer, ReduceOp op) const {
     const bool is_half = wire == DType::kFloat16 || wire == DType::kBFloat16;
     const bool is_sum = op == ReduceOp::kSum || op == ReduceOp::kAverage;
     if (narrows() && is_half && is_sum && buffer.dtype == DType::kFloat32) return;
-    refuse(ddprun::to_string(buffer.dtype), " can't travel as ", ddprun::to_string(wire),
-           " in this operation");
+    throw_invalid(ddprun::to_string(buffer.dtype), " can't travel as ", ddprun::to_string(wire),
+                  " in this operation");
   }
 
   void check_rank(int value, const char* name) const {
     if (value >= 0 && value < size()) return;
-    refuse(name, " is rank ", value, ", but the ranks are 0 … ", size() - 1);
+    throw_invalid(name, " is rank ", value, ", but the ranks are 0 … ", size() - 1);
   }
 
   void check_parts(const TensorView& part, const TensorView& whole) const {
     const std::string problem = parts_problem(part, whole, rank(), size());
-    if (!problem.empty()) refuse(problem);
+    if (!problem.empty()) throw_invalid(problem);
   }
 
   struct Closing {
@@ -634,9 +632,10 @@ std::unique_ptr<Communicator> make_host_communicator(store::Store& store,
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size ||
       options.node_rank < 0 || options.sockets_per_neighbour < 1 ||
       options.sockets_per_neighbour > 64 || options.chunk_bytes < 1024) {
-    refuse("host communicator: rank ", options.rank, " of ", options.size, " on node ",
-           options.node_rank, " with ", options.sockets_per_neighbour, " sockets and chunks of ",
-           options.chunk_bytes, " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)");
+    throw_invalid("host communicator: rank ", options.rank, " of ", options.size, " on node ",
+                  options.node_rank, " with ", options.sockets_per_neighbour,
+                  " sockets and chunks of ", options.chunk_bytes,
+                  " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)");
   }
   try {
     return std::make_unique<HostCommunicator>(store, options);

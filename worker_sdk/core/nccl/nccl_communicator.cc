@@ -157,7 +157,7 @@ class NcclCommunicator : public Communicator {
   WorkPtr run(const CollectiveCall& call, const CallOptions& options) override {
     check(call, options);
     const bool is_nothing =  // what a training asks for; NCCL has the rest
-        options_.size == 1 && call.kind == CollectiveKind::kAllReduce &&
+        options_.size == 1 && !options_.blocking_wait && call.kind == CollectiveKind::kAllReduce &&
         (call.op == ReduceOp::kSum || call.op == ReduceOp::kAverage);
     if (is_nothing && !is_grouping_) return done_at_once(facts(call));
     return start_work(facts(call), options, [call, this](Comm comm, Stream stream) {

@@ -93,7 +93,8 @@ struct NcclOptions {
 // the caller's current stream after the operation and returns at once (blocking_wait: when the
 // result is there). An error that comes later is thrown by the next call. Any failure ends the
 // communicator on this rank, and the others are told; so does a split that fails. Calls from
-// several threads at a time are serialised, in an undefined order.
+// several threads at a time are serialised, in an undefined order. With one rank a sum or an
+// average is no operation (unless blocking_wait): its wait() orders no streams.
 //
 // An operation that starts while the caller's stream captures a CUDA graph becomes part of it. Its
 // Work counts as done, and each replay runs it, without a deadline. All ranks capture the same. The
