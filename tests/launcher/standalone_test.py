@@ -592,8 +592,11 @@ class Signals(harness.Case):
         self.assertEqual(os.listdir(folder), [])
 
     def test_torchruns_cures_for_its_store_and_for_stuck_ranks_mean_nothing(self):
-        done = self.ddprun("--standalone", "sh", "-c", "sleep 1.5; echo $TORCHELASTIC_USE_AGENT_STORE",
-                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="1")
+        port = harness.free_port()
+        nobody_listens = f"! bash -c '< /dev/tcp/127.0.0.1/{port}' 2>&-"
+        done = self.ddprun("--standalone", "sh", "-c", f"sleep 1.5; echo $TORCHELASTIC_USE_AGENT_STORE; {nobody_listens}",
+                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT="1",
+                           TORCHELASTIC_HEALTH_CHECK_PORT=str(port), TORCH_ELASTIC_WORKER_IDENTICAL="1")
         self.assertEqual((done.returncode, done.stdout), (0, "True\n"), done.text)
 
 
