@@ -242,11 +242,17 @@ void run_clip(Communicator& communicator) {
   ours.zero_grad();
   (ours.loss(0, 0, 1) * INFINITY).backward();
   expect_contains(error_of([&] { ours.clip({.error_if_nonfinite = true}); }), "can't be clipped");
-  // A rank that clips alone hears that all ranks do. Afterwards the communicator has ended.
+  // A rank that clips alone hears that all ranks do.
+  const std::vector<int> alone{communicator.rank()};
+  const auto pair = communicator.split(communicator.rank() < 2 ? std::vector<int>{0, 1} : alone,
+                                       {.name = "pair"});
+  if (communicator.rank() > 1) return;
+  Training of_pair(*pair, ZeroStage::kGradients, SgdRule{}, torch::kFloat);
+  of_pair.loss(0, 0, 1).backward();
   if (communicator.rank() == 0) {
-    expect_contains(error_of([&] { ours.clip({}); }), "; here ranks add up their shards' norm");
+    expect_contains(error_of([&] { of_pair.clip({}); }), "; here ranks add up their shards' norm");
   } else {
-    error_of([&] { communicator.barrier(); });
+    error_of([&] { pair->barrier(); });
   }
 }
 
