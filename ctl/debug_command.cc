@@ -116,6 +116,15 @@ std::optional<std::string> python_of(pid_t pid) {
   return exe;
 }
 
+// Whether an earlier call has started debugpy in the process. That can be done only once.
+bool has_debugpy(pid_t pid) {
+  std::ifstream maps(proc_path(pid, "maps"));
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/debugpy/") != std::string::npos) return true;
+  }
+  return false;
+}
+
 // Returns gdb's or the shell's reason, else the beginning of the last line: gdb's whole command
 // follows there.
 std::string reason_of(const submit::ProgramEnd& end) {
@@ -204,6 +213,7 @@ class DebugCommand : public Command {
 
   // Starts debugpy in the process, through gdb, or from Python 3.14 on through Python itself.
   void attach(pid_t pid, const std::string& python, const std::string& its_process) const {
+    const bool had_debugpy = has_debugpy(pid);
     submit::ProgramCall call;
     call.limit = kAttachLimit;
     // Python looks for a module where it starts, and another user may have put one here.
@@ -230,6 +240,9 @@ class DebugCommand : public Command {
     }
     // debugpy ends with 0 even if gdb is missing or may not trace.
     if (end.status != 0 || is_free(port_)) {
+      if (had_debugpy) {
+        refuse(concat(its_process, ": debugpy was started in it before, and listens on that port"));
+      }
       throw Error(ErrorCode::kUnavailable,
                   concat(its_process, ": debugpy did not come up in it: ", reason_of(end)));
     }

@@ -134,7 +134,7 @@ class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
       : options_(std::move(options)),
-        security_(options_),
+        security_(static_cast<const PortSecurity&>(options_)),
         io_(io),
         waiting_pages_(options_.waiting_pages),
         watchers_(std::make_shared<Watchers>(io, options_.watchers, watched())),

@@ -81,6 +81,16 @@ class Debug(harness.Case):
         harness.wait_until(lambda: self.is_free(port), "the debugger has ended with the job")
 
     @unittest.skipUnless(HAS_DEBUGGER, "no gdb or debugpy: scripts/setup.sh full")
+    def test_a_second_debugger_in_a_rank_is_refused_because_of_the_first(self):
+        job, endpoint, _, end = self.job()
+        first = free_port()
+        self.debug(endpoint, "job", "1", f"--port={first}", code=0)
+        done = self.debug(endpoint, "job", "1", f"--port={free_port()}", code=2)
+        self.assertIn("debugpy was started in it before", done.stderr)
+        files.write(os.path.dirname(end), "end", "")
+        self.finish(job, code=0)
+
+    @unittest.skipUnless(HAS_DEBUGGER, "no gdb or debugpy: scripts/setup.sh full")
     def test_a_rank_that_an_editor_stops_is_not_told_as_a_hang(self):
         job, editor, _, end = self.edited("--hang-timeout=foreign=2s", "--hang-action=restart")
         editor.event("stopped")

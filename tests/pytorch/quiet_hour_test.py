@@ -42,10 +42,11 @@ class QuietHour(harness.Job):
 
     def in_debugpy(self, rank):
         """Holds the rank in a debugger that an editor has begun."""
-        port = free_port()
-        subprocess.run([os.path.join(harness.BIN, "ddprunctl"), "debug", "job", rank, f"--port={port}",
-                        f"--rdzv-endpoint={self.endpoint}"], env=harness.environment(), timeout=HELD, check=True)
-        editor = Editor(port)
+        if rank not in self.ports:  # debugpy starts once in a process
+            self.ports[rank] = port = free_port()
+            subprocess.run([os.path.join(harness.BIN, "ddprunctl"), "debug", "job", rank, f"--port={port}",
+                            f"--rdzv-endpoint={self.endpoint}"], env=harness.environment(), timeout=HELD, check=True)
+        editor = Editor(self.ports[rank])
         editor.attach()
         thread = editor.answer(editor.send("threads"))["threads"][0]["id"]
         editor.answer(editor.send("pause", threadId=thread))
@@ -61,6 +62,7 @@ class QuietHour(harness.Job):
              str(MINUTES * 60)], env=harness.environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE)
         self.addCleanup(process.kill)
+        self.ports = {}  # of debugpy, by rank
         end = time.monotonic() + MINUTES * 60
         self.pids = dict(re.search(r"rank (\d) is process (\d+)", process.stdout.readline()).groups() for _ in range(2))
         # debugpy comes last, since its traces in a process remain.

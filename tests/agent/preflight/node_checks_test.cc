@@ -123,7 +123,7 @@ TEST_CASE("node checks: the limit of open files grows with the workers") {
 TEST_CASE("node checks: a GPU that is no longer there") {
   NodeFacts facts = fit();
   facts.num_gpus = 1;
-  CHECK_THAT(only_problem(facts, "gpus"), Contains("lists 1 GPUs; there were 2"));
+  CHECK_THAT(only_problem(facts, "gpus"), Contains("lists 1 GPU; there were 2"));
   NodeNeeds uncounted = two_workers();
   uncounted.num_gpus = 0;
   CHECK(check_node(uncounted, facts).empty());
