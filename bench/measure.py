@@ -175,12 +175,17 @@ def launcher_megabytes(argv, num_workers, worker="sleep"):
         own = [p for p in tree if names[p] != worker]
         return sum(int((_status(p, "VmHWM") or "0 kB").split()[0]) for p in own) / 1e3
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=40)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process, 40)
+
+
+def stop(launcher, patience):
+    """Has the launcher end its workers, and kills it after so many seconds."""
+    launcher.terminate()
+    try:
+        launcher.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.communicate()
 
 
 def _gpus():

@@ -64,12 +64,7 @@ def wait_for(launchers, argv, directory, limit, enough):
     finally:
         for launcher in launchers:
             if launcher.poll() is None:
-                launcher.terminate()  # so that it ends its workers
-                try:
-                    launcher.communicate(timeout=60)
-                except subprocess.TimeoutExpired:
-                    launcher.kill()
-                    launcher.communicate()
+                measure.stop(launcher, 60)
 
 
 PIPES = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}

@@ -42,6 +42,13 @@ bool names_loopback(std::string_view host) {
          (IN6_IS_ADDR_V4MAPPED(&*bytes) && bytes->s6_addr[12] == IN_LOOPBACKNET);
 }
 
+bool names_any_address(const std::string& host) {
+  in_addr address{};
+  if (::inet_aton(host.c_str(), &address) != 0) return address.s_addr == INADDR_ANY;
+  const auto bytes = ipv6_of(host);
+  return bytes && IN6_IS_ADDR_UNSPECIFIED(&*bytes);
+}
+
 std::string network_of(const std::string& address) {
   // Any program of this machine can use each of these 16 million addresses.
   if (address.starts_with("127.") && address != "127.0.0.1") return "127.0.0.0/8";

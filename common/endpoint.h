@@ -37,6 +37,10 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t defa
 // any case, or an address in any of its notations ("127.1", "2130706433", "::ffff:127.0.0.1").
 bool names_loopback(std::string_view host);
 
+// Whether the text is an address that stands for any: "0.0.0.0", "0", "::". Whoever connects to it
+// reaches itself.
+bool names_any_address(const std::string& host);
+
 // Returns the network that one owner of a numeric address has. IPv6: 64 bits, "2001:db8::/64",
 // since the owner of one address has all of them. IPv4: the address itself, but "127.0.0.0/8" for
 // all of loopback beyond 127.0.0.1.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/endpoint_discovery.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <cstdio>
 #include <cstring>
 
@@ -265,13 +262,6 @@ std::vector<Endpoint> RendezvousPlan::endpoints() const {
 }
 
 Discovery discover_endpoint(const DiscoveryInput& input) { return Finder(input).find(); }
-
-bool names_any_address(const std::string& host) {
-  in_addr four{};
-  if (::inet_aton(host.c_str(), &four) != 0) return four.s_addr == INADDR_ANY;
-  in6_addr six{};
-  return ::inet_pton(AF_INET6, host.c_str(), &six) == 1 && IN6_IS_ADDR_UNSPECIFIED(&six);
-}
 
 std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,
                                 const std::vector<std::string>& looked_at) {

@@ -55,10 +55,6 @@ struct DiscoveryInput {
 
 Discovery discover_endpoint(const DiscoveryInput& input);
 
-// Whether the text is an address that stands for any: "0.0.0.0", "0", "::". Whoever connects to it
-// reaches itself. Pure.
-bool names_any_address(const std::string& host);
-
 // The error of a job of several nodes that nobody told where to meet. Its lines say what is
 // missing, give each node's command with `address` (this host's), and other ways. They also name
 // sources that were found but can't be used. Pure.

@@ -4,7 +4,6 @@
 
 #include "common/endpoint.h"
 #include "common/process_facts.h"
-#include "launcher/endpoint_discovery.h"
 #include "launcher/launch_config.h"
 #include "launcher/options/option_values.h"
 

@@ -21,7 +21,6 @@
 #include "common/standard_streams.h"
 #include "common/wall_time.h"
 #include "launcher/config_file.h"
-#include "launcher/endpoint_discovery.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
 #include "launcher/options/option_table.h"
@@ -145,9 +144,8 @@ std::vector<std::string> settle_standing(const CLI::App& app, const StandingText
   } else {
     auto [endpoints, problem] = parse_servers(texts.endpoint, kDefaultRendezvousPort);
     if (!problem.empty()) refuse("--rdzv-endpoint", texts.endpoint, problem);
-    if (std::ranges::any_of(endpoints, [](const Endpoint& each) {
-          return launcher::names_any_address(each.host);
-        })) {
+    if (std::ranges::any_of(endpoints,
+                            [](const Endpoint& each) { return names_any_address(each.host); })) {
       refuse("--rdzv-endpoint", texts.endpoint, "wants the ddprund's name or address");
     }
     options.endpoints = std::move(endpoints);

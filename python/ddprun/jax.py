@@ -65,7 +65,7 @@ class _Store:
 
 class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types here
     name = "ddprun"
-    _bound: str | None = None  # the value of _BIND that this module has set
+    _has_bound = False  # _BIND is there, and this module has set it
 
     @classmethod
     def is_env_present(cls) -> bool:
@@ -88,7 +88,8 @@ class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types
                 address = "%s:%s" % (host, port)
                 if host in ("127.0.0.1", "[::1]") and _BIND not in os.environ:
                     # JAX would listen on all interfaces, and takes anybody for a peer.
-                    os.environ[_BIND] = cls._bound = address
+                    os.environ[_BIND] = address
+                    cls._has_bound = True
                 store.set(key, address.encode())
             return store.get(key).decode()
 
@@ -119,8 +120,8 @@ def _forget_bound(initialize: Any) -> Any:
         try:
             return initialize(*args, **kwargs)
         finally:
-            if ClusterEnv._bound:
-                ClusterEnv._bound = None
+            if ClusterEnv._has_bound:
+                ClusterEnv._has_bound = False
                 del os.environ[_BIND]
     return initialize_and_forget
 

@@ -121,10 +121,11 @@ void GangHub::take_hello(ConnectionId id, const gangs::NodeHello& hello) {
   if (!is_known && queue_.nodes().size() >= options_.max_nodes) {
     return refuse(id, concat("there are ", options_.max_nodes, " standing agents already"));
   }
-  const auto num_of_owner = std::ranges::count_if(
-      queue_.nodes(), [&](const auto& node) { return node.second.owner == *owner; });
-  if (!is_known && options_.asks_kernel &&
-      static_cast<std::size_t>(num_of_owner) >= options_.max_nodes_of_owner) {
+  const auto num_of_owner = [&] {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        queue_.nodes(), [&](const auto& node) { return node.second.owner == *owner; }));
+  };
+  if (!is_known && options_.asks_kernel && num_of_owner() >= options_.max_nodes_of_owner) {
     return refuse(
         id, concat("there are ", options_.max_nodes_of_owner, " standing agents of ", hello.user,
                    " already, and one user may have no more without a token"));

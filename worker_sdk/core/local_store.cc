@@ -156,10 +156,15 @@ class LoopbackServer {
   Deadline may_accept_{Clock::time_point{}};
 };
 
+UniqueFd listen_on_loopback() {
+  need_loopback();
+  return listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
+}
+
 }  // namespace
 
 LocalStore::LocalStore()
-    : listener_((need_loopback(), listen_on(resolve({.host = "127.0.0.1", .port = 0}).front()))),
+    : listener_(listen_on_loopback()),
       stop_(::eventfd(0, EFD_CLOEXEC)),
       endpoint_{.host = "127.0.0.1", .port = local_address(listener_.get()).port()} {
   if (!stop_) throw_system_error("eventfd", errno);
